@@ -1,0 +1,298 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Start is the first message of a channel that runs a command. Words of a command and
+// paths are byte strings: the executor's file names need not be UTF-8.
+type Start struct {
+	// Deadline is on the session clock, milliseconds; later is answered CodeLate.
+	Deadline uint64 `cbor:"2,keyasint"`
+	ID       ExecID `cbor:"3,keyasint"`
+	Instance ID     `cbor:"4,keyasint"` // of the client process
+	Attempt  uint64 `cbor:"5,keyasint"` // rises with every Start and Attach of the instance
+	Epoch    ID     `cbor:"6,keyasint"` // the executor's state epoch at the first try
+
+	Argv    []cbor.ByteString `cbor:"7,keyasint"`
+	Arg0    cbor.ByteString   `cbor:"8,keyasint,omitempty"`
+	Dir     cbor.ByteString   `cbor:"9,keyasint,omitempty"`
+	Env     []cbor.ByteString `cbor:"10,keyasint,omitempty"`
+	Inherit EnvInherit        `cbor:"11,keyasint"`
+	Exclude []string          `cbor:"12,keyasint,omitempty"`
+	Umask   uint32            `cbor:"13,keyasint,omitempty"`
+	Stdin   bool              `cbor:"14,keyasint,omitempty"`
+	TTY     *WinSize          `cbor:"15,keyasint,omitempty"`
+	Merge   bool              `cbor:"16,keyasint,omitempty"`
+	Sandbox SandboxMode       `cbor:"17,keyasint"`
+
+	TimeoutMillis   uint64  `cbor:"18,keyasint,omitempty"`
+	KillAfterMillis uint64  `cbor:"19,keyasint,omitempty"`
+	GraceMillis     *uint64 `cbor:"20,keyasint,omitempty"` // absent: the executor's default
+	// Keys 21 (trace), 22 (labels), 23 (when the log is full), 24 (detach) and 25 (limits) are reserved.
+}
+
+// Type is TypeStart.
+func (*Start) Type() Type { return TypeStart }
+
+func (m *Start) check() error {
+	switch {
+	case m.ID.IsZero():
+		return errors.New("no exec id")
+	case m.Instance == ID{}:
+		return errors.New("no instance id")
+	case m.Attempt == 0:
+		return errors.New("no attempt number")
+	case len(m.Argv) == 0 || m.Argv[0] == "":
+		return errors.New("no command")
+	case m.Inherit < InheritCore || m.Inherit > InheritAll:
+		return errors.New("unknown inherit value")
+	case !m.Sandbox.valid():
+		return errors.New("unknown sandbox mode")
+	case m.Umask > 0o777:
+		return errors.New("umask above 0777")
+	}
+	for _, list := range [][]cbor.ByteString{m.Argv, m.Env, {m.Arg0, m.Dir}} {
+		for _, s := range list {
+			if strings.IndexByte(string(s), 0) >= 0 {
+				return errors.New("a word holds a NUL byte")
+			}
+		}
+	}
+	for _, kv := range m.Env {
+		if i := strings.IndexByte(string(kv), '='); i <= 0 {
+			return errors.New("environment entry without a name")
+		}
+	}
+	return nil
+}
+
+// NewStart is p as a message, with the defaults filled in. The fields about the
+// session are the caller's to set.
+func NewStart(p ExecParams) *Start {
+	m := &Start{
+		ID: p.ID, Argv: byteStrings(p.Argv), Arg0: cbor.ByteString(p.Arg0), Dir: cbor.ByteString(p.Dir),
+		Env: byteStrings(p.Env), Inherit: p.Inherit, Exclude: p.Exclude, Umask: p.Umask,
+		Stdin: p.Stdin, TTY: p.TTY, Merge: p.Merge, Sandbox: p.Sandbox,
+		TimeoutMillis: toMillis(p.Timeout), KillAfterMillis: toMillis(p.KillAfter),
+	}
+	if m.Inherit == 0 {
+		m.Inherit = InheritCore
+	}
+	if m.Sandbox == 0 {
+		m.Sandbox = SandboxWorkspaceWrite
+	}
+	if p.Grace != 0 {
+		g := toMillis(p.Grace)
+		m.GraceMillis = &g
+	}
+	return m
+}
+
+// Params is the inverse of NewStart.
+func (m *Start) Params() ExecParams {
+	p := ExecParams{
+		ID: m.ID, Argv: plainStrings(m.Argv), Arg0: string(m.Arg0), Dir: string(m.Dir),
+		Env: plainStrings(m.Env), Inherit: m.Inherit, Exclude: m.Exclude, Umask: m.Umask,
+		Stdin: m.Stdin, TTY: m.TTY, Merge: m.Merge, Sandbox: m.Sandbox,
+		Timeout: millis(m.TimeoutMillis), KillAfter: millis(m.KillAfterMillis),
+	}
+	if m.GraceMillis != nil {
+		if p.Grace = millis(*m.GraceMillis); p.Grace == 0 {
+			p.Grace = -1
+		}
+	}
+	return p
+}
+
+// Normalize fills in the defaults of p and checks it as the wire would.
+func (p ExecParams) Normalize() (ExecParams, error) {
+	if p.ID.IsZero() {
+		p.ID = NewExecID()
+	}
+	m := NewStart(p)
+	m.Instance, m.Attempt = ID{1}, 1
+	if err := m.check(); err != nil {
+		return p, Errorf(CodeBadRequest, "%v", err)
+	}
+	if n := max(len(p.Argv), len(p.Env)); n > MaxStartElements {
+		return p, Errorf(CodeBadRequest, "%d words: at most %d are allowed", n, MaxStartElements)
+	}
+	return m.Params(), nil
+}
+
+// Attach is the first message of a channel that comes back to an exec.
+type Attach struct {
+	Deadline uint64 `cbor:"2,keyasint"`
+	ID       ExecID `cbor:"3,keyasint"`
+	Instance ID     `cbor:"4,keyasint"`
+	Attempt  uint64 `cbor:"5,keyasint"`
+	After    uint64 `cbor:"6,keyasint"`
+	Control  bool   `cbor:"7,keyasint,omitempty"`
+	LogEpoch *ID    `cbor:"8,keyasint,omitempty"` // of the log that After counts in
+}
+
+// Type is TypeAttach.
+func (*Attach) Type() Type { return TypeAttach }
+
+func (m *Attach) check() error {
+	switch {
+	case m.ID.IsZero():
+		return errors.New("no exec id")
+	case m.Instance == ID{}:
+		return errors.New("no instance id")
+	case m.Attempt == 0:
+		return errors.New("no attempt number")
+	}
+	return nil
+}
+
+// Verb is what a Control conversation asks for.
+type Verb uint8
+
+// VerbList asks for one List.
+const VerbList Verb = 1
+
+// Control is the first message of a channel that asks about execs.
+type Control struct {
+	Deadline uint64 `cbor:"2,keyasint"`
+	Verb     Verb   `cbor:"3,keyasint"`
+}
+
+// Type is TypeControl.
+func (*Control) Type() Type { return TypeControl }
+
+func (m *Control) check() error {
+	if m.Verb == 0 {
+		return errors.New("no verb")
+	}
+	return nil
+}
+
+// Started is always the first message of the answer to Start and Attach.
+type Started struct {
+	ID          ExecID            `cbor:"2,keyasint"`
+	LogEpoch    ID                `cbor:"3,keyasint"` // another one means another log: numbers begin anew
+	Generation  uint64            `cbor:"4,keyasint"` // of the controller
+	Window      uint64            `cbor:"5,keyasint"` // unacknowledged output the executor keeps, bytes
+	InputLimit  uint64            `cbor:"6,keyasint"` // as in InputAck
+	InputOffset uint64            `cbor:"7,keyasint"`
+	Sandbox     SandboxMode       `cbor:"8,keyasint"`
+	Roots       []cbor.ByteString `cbor:"9,keyasint,omitempty"`
+	GraceMillis uint64            `cbor:"10,keyasint"`
+	Unix        int64             `cbor:"11,keyasint"` // start time, milliseconds
+	TTY         bool              `cbor:"12,keyasint,omitempty"`
+	InputClosed bool              `cbor:"13,keyasint,omitempty"` // nothing more is read from stdin
+	// Keys 14 (limits in force) and 15 (effective policy) are reserved.
+}
+
+// Type is TypeStarted.
+func (*Started) Type() Type { return TypeStarted }
+
+func (m *Started) check() error {
+	switch {
+	case m.ID.IsZero():
+		return errors.New("no exec id")
+	case m.LogEpoch == ID{}:
+		return errors.New("no log epoch")
+	case m.Window == 0:
+		return errors.New("no window")
+	case !m.Sandbox.valid():
+		return errors.New("unknown sandbox mode")
+	case m.InputLimit < m.InputOffset:
+		return errors.New("input limit below its offset")
+	}
+	return nil
+}
+
+// Info is what Started says, for the holder of a handle.
+func (m *Started) Info() ExecInfo {
+	return ExecInfo{ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox,
+		Roots: plainStrings(m.Roots), Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true}
+}
+
+// SetInfo fills in what Info reads.
+func (m *Started) SetInfo(i ExecInfo) {
+	m.ID, m.Unix, m.Sandbox, m.Roots = i.ID, i.Started.UnixMilli(), i.Sandbox, byteStrings(i.Roots)
+	m.GraceMillis, m.TTY = toMillis(i.Grace), i.TTY
+}
+
+// List answers a Control of VerbList.
+type List struct {
+	Execs []ListItem `cbor:"2,keyasint"`
+}
+
+// ListItem is one exec of a List.
+type ListItem struct {
+	ID          ExecID            `cbor:"1,keyasint"`
+	Unix        int64             `cbor:"2,keyasint"`
+	Sandbox     SandboxMode       `cbor:"3,keyasint"`
+	Roots       []cbor.ByteString `cbor:"4,keyasint,omitempty"`
+	GraceMillis uint64            `cbor:"5,keyasint,omitempty"`
+	TTY         bool              `cbor:"6,keyasint,omitempty"`
+	Attached    bool              `cbor:"7,keyasint,omitempty"`
+	Exit        *ExitStatus       `cbor:"8,keyasint,omitempty"`
+}
+
+// Type is TypeList.
+func (*List) Type() Type { return TypeList }
+
+func (m *List) check() error {
+	for i := range m.Execs {
+		if e := &m.Execs[i]; e.ID.IsZero() || !e.Sandbox.valid() {
+			return fmt.Errorf("exec %d of the list has no id or sandbox mode", i)
+		} else if e.Exit != nil {
+			if err := checkExit(e.Exit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// NewListItem is i as an item of a List.
+func NewListItem(i ExecInfo) ListItem {
+	return ListItem{ID: i.ID, Unix: i.Started.UnixMilli(), Sandbox: i.Sandbox, Roots: byteStrings(i.Roots),
+		GraceMillis: toMillis(i.Grace), TTY: i.TTY, Attached: i.Attached, Exit: i.Exit}
+}
+
+// Info is the inverse of NewListItem.
+func (l ListItem) Info() ExecInfo {
+	return ExecInfo{ID: l.ID, Started: time.UnixMilli(l.Unix), Sandbox: l.Sandbox, Roots: plainStrings(l.Roots),
+		Grace: millis(l.GraceMillis), TTY: l.TTY, Attached: l.Attached, Exit: l.Exit}
+}
+
+func byteStrings(in []string) []cbor.ByteString {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]cbor.ByteString, len(in))
+	for i, s := range in {
+		out[i] = cbor.ByteString(s)
+	}
+	return out
+}
+
+func plainStrings(in []cbor.ByteString) []string {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]string, len(in))
+	for i, s := range in {
+		out[i] = string(s)
+	}
+	return out
+}
+
+// cutText shortens a text for people to MaxText bytes of valid UTF-8.
+func cutText(s string) string {
+	if len(s) > MaxText {
+		s = s[:MaxText]
+	}
+	return strings.ToValidUTF8(s, "?")
+}
