@@ -1,0 +1,131 @@
+package keys
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// adding serialises the changes of this process; lockFolderOf adds other processes.
+var adding sync.Mutex
+
+// AddKnownExecutor adds a line to a client's known_executors, or creates the file with mode 0600; its folder must exist. The
+// file is replaced in one step and keeps its other lines, comments, mode and owner. An alias that already stands for the same
+// key and relay is left as it is; one that stands for anything else is an error, because only a person may change whom a name
+// means. A file that does not parse is left alone. It is safe for concurrent use, and on Unix by several processes.
+func AddKnownExecutor(path string, e KnownExecutor) error {
+	line := fmt.Sprintf("%s %s %s", e.Alias, e.Key, e.Relay)
+	parsed, err := parseKnownExecutor(line)
+	if err != nil || parsed != e {
+		return fmt.Errorf("add executor %.64q to %s: %w", e.Alias, path, orMalformed(err))
+	}
+	return addLine(path, line, ParseKnownExecutors, func(known *KnownExecutors) (bool, error) {
+		old, taken := known.Lookup(e.Alias)
+		switch {
+		case !taken:
+			return false, nil
+		case old.Key != e.Key:
+			return false, fmt.Errorf("alias %q already stands for another key, %s: remove that line by hand if the new key is right", e.Alias, old.Key)
+		case old.Relay != e.Relay:
+			return false, fmt.Errorf("alias %q already uses the relay %s: change that line by hand, or choose another alias", e.Alias, old.Relay)
+		}
+		return true, nil
+	})
+}
+
+// AddRelayPeer adds a line to a relay's authorized file, in the manner of [AddKnownExecutor]. A key that has the same name
+// already is left as it is; one with another name, and a name that another peer of the kind has, are errors.
+func AddRelayPeer(path string, p RelayPeer) error {
+	line := fmt.Sprintf("%s %s %s", p.Key.Kind(), p.Key, p.Name)
+	parsed, err := ParseRelayPeers("line", bytes.NewReader([]byte(line)))
+	if err != nil || len(parsed.list) != 1 || parsed.list[0] != p {
+		return fmt.Errorf("add peer %.64q to %s: %w", p.Name, path, orMalformed(err))
+	}
+	return addLine(path, line, ParseRelayPeers, func(peers *RelayPeers) (bool, error) {
+		old, listed := peers.Lookup(p.Key)
+		if listed && old.Name != p.Name {
+			return false, fmt.Errorf("key %s is already there under the name %q", p.Key.Short(), old.Name)
+		}
+		return listed, nil // the parser finds a name that is taken
+	})
+}
+
+// AddAuthorizedClient adds a line without options to an executor's authorized_clients, in the manner of [AddKnownExecutor].
+// The name may be empty. A key that is listed already is left as it is, whatever its options, when the name is the same, and
+// an error when it is not.
+func AddAuthorizedClient(path string, key PublicKey, name string) error {
+	line := key.String()
+	if name != "" {
+		line += " " + name
+	}
+	parsed, err := ParseAuthorizedClients("line", bytes.NewReader([]byte(line)))
+	if err != nil || len(parsed.list) != 1 || parsed.list[0].Key != key || parsed.list[0].Name != name {
+		return fmt.Errorf("add client %s to %s: %w", key.Short(), path, orMalformed(err))
+	}
+	return addLine(path, line, ParseAuthorizedClients, func(clients *AuthorizedClients) (bool, error) {
+		old, listed := clients.Lookup(key)
+		if listed && old.Name != name {
+			return false, fmt.Errorf("key %s is already on line %d under the name %q", key.Short(), old.Line, old.Name)
+		}
+		return listed, nil
+	})
+}
+
+// orMalformed is for an entry that forms a valid line, but not its own.
+func orMalformed(err error) error {
+	if err == nil {
+		return errors.New("the entry is empty, or a field holds a space or a line end")
+	}
+	return err
+}
+
+// addLine appends line to the file at path unless present says that it is there already. The result is parsed before it
+// replaces the file, so that a file which parsed before parses afterwards.
+func addLine[T any](path, line string, parse func(string, io.Reader) (T, error), present func(T) (bool, error)) error {
+	adding.Lock()
+	defer adding.Unlock()
+	// A rename would replace a symbolic link; the file it points to is meant.
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	unlock, err := lockFolderOf(path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	var content []byte
+	prepare := func(*os.File) error { return nil }
+	old, err := readTrustFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	default:
+		content = old.content
+		prepare = func(file *os.File) error { return keepOwner(file, old.info) }
+	}
+	parsed, err := parse(path, bytes.NewReader(content))
+	if err != nil {
+		return err
+	}
+	if there, err := present(parsed); there || err != nil {
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	if len(content) > 0 && content[len(content)-1] != '\n' {
+		content = append(content, '\n')
+	}
+	content = append(content, line+"\n"...)
+	if _, err := parse(path, bytes.NewReader(content)); err != nil {
+		return err
+	}
+	return replaceWhole(path, content, prepare)
+}

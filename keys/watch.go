@@ -1,0 +1,173 @@
+package keys
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// pollInterval keeps a removed key out within a second, reading included, at the price of four stat calls a second. Change
+// notifications would be quicker and miss network file systems, replaced folders and overflows.
+const pollInterval = 250 * time.Millisecond
+
+// File is a trust file that is read again when it changes. Make one with [WatchFile]; the zero value has the zero T as its
+// content and cannot run. Current may be called from anywhere, Run once.
+type File[T any] struct {
+	path    string
+	parse   func(name string, r io.Reader) (T, error)
+	current atomic.Pointer[T]
+
+	// Of the poll only:
+	seen    fileID            // the file as last read
+	settled bool              // whether a later change is certain to show in the identity
+	sum     [sha256.Size]byte // of the content last read, good or bad
+	failure string            // the error last reported while the file could not be read, else ""
+}
+
+// trustFile is one consistent reading of a file.
+type trustFile struct {
+	content []byte
+	info    os.FileInfo
+	id      fileID
+}
+
+// errChanging says that the file changed while it was read; the next poll reads it again.
+var errChanging = errors.New("file changes while it is read")
+
+// readTrustFile reads a regular file of at most maxFileSize. On systems with modes it refuses a file that everybody can
+// write, since then everybody decides who is trusted.
+func readTrustFile(path string) (trustFile, error) {
+	file, err := openForReading(path)
+	if err != nil {
+		return trustFile{}, err
+	}
+	defer file.Close()
+	before, err := file.Stat()
+	if err != nil {
+		return trustFile{}, err
+	}
+	if !before.Mode().IsRegular() {
+		return trustFile{}, fmt.Errorf("%s is not a regular file", path)
+	}
+	if mode := before.Mode().Perm(); modesMatter && mode&0o002 != 0 {
+		return trustFile{}, fmt.Errorf("%s has mode %04o, so everybody can write it: chmod o-w %s", path, mode, path)
+	}
+	content, err := readLimited(path, file)
+	if err != nil {
+		return trustFile{}, err
+	}
+	after, err := file.Stat()
+	if err != nil {
+		return trustFile{}, err
+	}
+	if identify(before) != identify(after) {
+		return trustFile{}, fmt.Errorf("%s: %w", path, errChanging)
+	}
+	return trustFile{content: content, info: after, id: identify(after)}, nil
+}
+
+// WatchFile reads path with parse, one of this package's Parse functions or another of that shape. The first load must
+// succeed; a missing file is an error that matches [io/fs.ErrNotExist]. Changes are seen once [File.Run] runs.
+func WatchFile[T any](path string, parse func(name string, r io.Reader) (T, error)) (*File[T], error) {
+	f := &File[T]{path: path, parse: parse}
+	read, err := readTrustFile(path)
+	for tries := 1; errors.Is(err, errChanging) && tries < 10; tries++ {
+		read, err = readTrustFile(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	value, err := parse(path, bytes.NewReader(read.content))
+	if err != nil {
+		return nil, err
+	}
+	f.remember(read)
+	f.current.Store(&value)
+	return f, nil
+}
+
+// Current returns the content that is in force: the newest that was good as a whole.
+func (f *File[T]) Current() T {
+	if value := f.current.Load(); value != nil {
+		return *value
+	}
+	var zero T
+	return zero
+}
+
+// Run looks for changes four times a second until ctx is done, at once for the first time. A good change becomes the current
+// content, then onChange is called with it. A bad one is refused whole: the old content stays in force and onError is called,
+// once for each change. A file that was removed or cannot be read counts as a bad change: to withdraw every key, empty the
+// file. Rewriting the same content is no change. Both functions are called from Run's goroutine, one at a time; either may be
+// nil.
+func (f *File[T]) Run(ctx context.Context, onChange func(T), onError func(error)) {
+	if onChange == nil {
+		onChange = func(T) {}
+	}
+	if onError == nil {
+		onError = func(error) {}
+	}
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		f.poll(onChange, onError)
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// poll looks once.
+func (f *File[T]) poll(onChange func(T), onError func(error)) {
+	info, err := os.Stat(f.path)
+	if err == nil && f.failure == "" && f.settled && identify(info) == f.seen {
+		return
+	}
+	read, err := readTrustFile(f.path)
+	if errors.Is(err, errChanging) {
+		return
+	}
+	if err != nil {
+		f.fail(err, onError)
+		return
+	}
+	recovered := f.failure != ""
+	f.failure = ""
+	sum := f.sum
+	f.remember(read)
+	if f.sum == sum && !recovered {
+		return
+	}
+	value, err := f.parse(f.path, bytes.NewReader(read.content))
+	if err != nil {
+		onError(err)
+		return
+	}
+	f.current.Store(&value)
+	onChange(value)
+}
+
+// fail reports that the file cannot be read, unless the last poll said so too.
+func (f *File[T]) fail(err error, onError func(error)) {
+	if f.failure == err.Error() {
+		return
+	}
+	f.failure = err.Error()
+	onError(fmt.Errorf("the last good content stays in force: %w", err))
+}
+
+// remember notes what was read. A file that was changed just now can change again without a visible trace, because its times
+// are as coarse as the kernel's clock tick: it is read again until it is older than any tick.
+func (f *File[T]) remember(read trustFile) {
+	const coarsestTick = 2 * time.Second // FAT's; others are below 20 ms
+	f.seen = read.id
+	f.sum = sha256.Sum256(read.content)
+	f.settled = time.Since(read.id.changed()).Abs() > coarsestTick
+}
