@@ -16,8 +16,10 @@ import (
 // for concurrent use.
 type PrivateKey struct {
 	kind   Kind
-	key    *ecdh.PrivateKey
 	public PublicKey
+	// key is behind a function, since printers follow pointers: fmt does for a verb that does not fit, such as %s, when the
+	// key is in an unexported field and its methods cannot be called.
+	key func() *ecdh.PrivateKey
 }
 
 // Generate makes a new random key. It fails only for an unknown kind.
@@ -38,7 +40,7 @@ func NewPrivateKey(kind Kind, key *ecdh.PrivateKey) (*PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PrivateKey{kind: kind, key: key, public: public}, nil
+	return &PrivateKey{kind: kind, public: public, key: func() *ecdh.PrivateKey { return key }}, nil
 }
 
 // ParsePrivateKey reads what [PrivateKey.Secret] returns, as strictly as [ParsePublicKey]. The error never repeats the text.
@@ -69,11 +71,11 @@ func (k *PrivateKey) Kind() Kind { return k.kind }
 func (k *PrivateKey) Public() PublicKey { return k.public }
 
 // ECDH returns the X25519 key for use in a handshake.
-func (k *PrivateKey) ECDH() *ecdh.PrivateKey { return k.key }
+func (k *PrivateKey) ECDH() *ecdh.PrivateKey { return k.key() }
 
 // Secret returns the text form of the private key. It belongs in a file of mode 0600 and nowhere else.
 func (k *PrivateKey) Secret() string {
-	return encodeText(string(k.kind)+secretSuffix, [keySize]byte(k.key.Bytes()))
+	return encodeText(string(k.kind)+secretSuffix, [keySize]byte(k.key().Bytes()))
 }
 
 // String returns a text that names the kind and nothing secret. Like the other printing methods it has a value receiver, so
