@@ -39,7 +39,7 @@ func ExampleParseRelayURL() {
 	fmt.Println(err)
 	// Output:
 	// relay.example.com:4433 relay <nil>
-	// relay URL has no key: want postern://HOST:PORT#relay_..., as the relay prints it
+	// relay URL has no key: want postern://HOST:PORT#relay_KEY, as the relay prints it
 }
 
 // An option that this version does not know refuses the whole file: to pass over it would allow more than was written.

@@ -30,11 +30,11 @@ func ParseRelayURL(text string) (RelayURL, error) {
 	}
 	rest, ok := strings.CutPrefix(text, relayScheme)
 	if !ok {
-		return RelayURL{}, errors.New("relay URL: want postern://HOST:PORT#relay_...")
+		return RelayURL{}, errors.New("relay URL does not start with postern://, as in postern://HOST:PORT#relay_KEY")
 	}
 	address, keyText, ok := strings.Cut(rest, "#")
 	if !ok {
-		return RelayURL{}, errors.New("relay URL has no key: want postern://HOST:PORT#relay_..., as the relay prints it")
+		return RelayURL{}, errors.New("relay URL has no key: want postern://HOST:PORT#relay_KEY, as the relay prints it")
 	}
 	key, err := ParsePublicKey(keyText)
 	if err != nil {
