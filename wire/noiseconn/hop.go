@@ -1,0 +1,123 @@
+package noiseconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+// Hop is a peer's admitted connection to its relay: the transport may now open and
+// accept circuits. The control stream carries heartbeats.
+type Hop struct {
+	Transport wire.Transport
+	Welcome   wire.HopWelcome
+	conn      *Conn
+}
+
+// Join runs the hop handshake on t's first stream, with the channel binding in its
+// prologue so that it authenticates the whole connection. The context bounds it. A
+// refusal of the relay's is a *wire.Error. On an error t is left open for the caller to close.
+func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay keys.PublicKey, hello *wire.HopHello) (*Hop, error) {
+	if len(t.Binding()) == 0 {
+		return nil, errors.New("transport without a channel binding cannot be authenticated")
+	}
+	s, err := t.OpenStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	i, err := Dial(ctx, s, InitiatorConfig{Static: static, Peer: relay.Raw(), Prologue: HopPrologue(t.Binding())})
+	if err != nil {
+		if errors.Is(err, errHandshake) {
+			err = fmt.Errorf("the relay does not have the key %s: %w", relay, err)
+		}
+		return nil, err
+	}
+	c, err := i.Finish(hello)
+	if err != nil {
+		return nil, err
+	}
+	stop := bound(ctx, s)
+	defer stop()
+	m, err := c.Recv()
+	if err != nil {
+		return nil, stopped(ctx, err)
+	}
+	switch m := m.(type) {
+	case *wire.HopWelcome:
+		if !m.Versions.Agrees(wire.Versions, wire.Version) {
+			return nil, wire.Errorf(wire.CodeVersion, "the relay speaks wire versions %d to %d, this build %d to %d",
+				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)
+		}
+		return &Hop{Transport: t, Welcome: *m, conn: c}, nil
+	case *wire.Refused:
+		return nil, m.Err()
+	default:
+		return nil, wire.Errorf(wire.CodeProtocol, "the relay answered with a %T", m)
+	}
+}
+
+// Run sends a heartbeat every interval, give or take a tenth, and answers the relay's,
+// until the context or the connection ends. Three unanswered heartbeats are an end.
+func (h *Hop) Run(ctx context.Context, interval time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var unanswered atomic.Int32
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		cancel(h.receive(&unanswered))
+	}()
+	defer func() {
+		h.conn.Reset(wire.CodeShutdown)
+		<-received
+	}()
+	for number := uint64(1); ; number++ {
+		select {
+		case <-time.After(interval + time.Duration((rand.Float64()-0.5)*0.2*float64(interval))):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-h.Transport.Context().Done():
+			return context.Cause(h.Transport.Context())
+		}
+		if unanswered.Add(1) > 3 {
+			return fmt.Errorf("the relay does not answer heartbeats: %w", wire.ErrLost)
+		}
+		if err := h.conn.Send(&wire.HopPing{Number: number}); err != nil {
+			return err
+		}
+	}
+}
+
+func (h *Hop) receive(unanswered *atomic.Int32) error {
+	for {
+		m, err := h.conn.Recv()
+		if _, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+			continue // a newer relay says more; none of it is needed
+		}
+		if err == io.EOF {
+			return &wire.Error{Code: wire.CodeShutdown, Text: "the relay ended the connection"}
+		}
+		if err != nil {
+			return err
+		}
+		switch m := m.(type) {
+		case *wire.HopPong:
+			unanswered.Store(0)
+		case *wire.HopPing:
+			if err := h.conn.Send(&wire.HopPong{Number: m.Number}); err != nil {
+				return err
+			}
+		case *wire.Refused:
+			return m.Err()
+		default:
+			return wire.Errorf(wire.CodeProtocol, "the relay sent a %T", m)
+		}
+	}
+}
