@@ -1,0 +1,233 @@
+package executor
+
+import (
+	"crypto/sha256"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// execution is one command from its start to its end, and what is kept of it afterwards. It
+// belongs to the table, and outlives every handle, session and connection.
+//
+// Goroutines: one per output pipe, one for stdin, and supervise, which waits for all of them.
+type execution struct {
+	info      wire.ExecInfo // Attached and Exit are filled in by describe
+	principal string
+	hash      [sha256.Size]byte
+	killAfter time.Duration
+	run       Running
+	log       *outputLog
+	input     *inputQueue   // nil without stdin
+	exited    chan struct{} // the main process has ended
+	done      chan struct{} // Exit is in the log
+
+	mu         sync.Mutex
+	controller *LocalProcess // nil: detached
+	generation uint64
+	claims     map[wire.ID]uint64 // highest attempt of each client instance
+	cause      wire.Cause         // why postern ended it; zero: it did not
+	grace      *time.Timer        // runs while detached
+	limit      *time.Timer
+	kill       *time.Timer
+	endedAt    time.Time
+}
+
+// begin takes over a running process.
+func (x *execution) begin(run Running, timeout time.Duration) {
+	x.run = run
+	if w := run.Stdin(); w != nil {
+		x.input = newInputQueue(wire.InputWindow)
+		go x.input.pump(w, x.info.TTY)
+	}
+	if timeout > 0 {
+		x.limit = time.AfterFunc(timeout, func() { x.terminate(wire.CauseTimedOut, 0) })
+	}
+	go x.supervise()
+}
+
+func (x *execution) supervise() {
+	var readers sync.WaitGroup
+	held := make([]bool, len(x.run.Outputs()))
+	for i, p := range x.run.Outputs() {
+		readers.Go(func() { held[i] = x.readPipe(p) })
+	}
+	ended := x.run.Wait()
+	close(x.exited)
+	for _, p := range x.run.Outputs() {
+		p.Pipe.SetReadDeadline(time.Now().Add(wire.DrainDeadline))
+	}
+	if x.input != nil {
+		x.input.shut()
+	}
+	x.mu.Lock()
+	if x.controller == nil {
+		x.log.setFree(true) // nobody may ever come back to acknowledge
+	}
+	x.mu.Unlock()
+	readers.Wait()
+	x.finish(ended, held)
+}
+
+// finish puts Exit into the log, after the last byte.
+func (x *execution) finish(ended Ended, held []bool) {
+	x.mu.Lock()
+	status := wire.ExitStatus{Code: ended.Code, Signal: ended.Signal, Cause: x.cause, Strays: uint32(max(0, ended.Strays))}
+	for _, h := range held {
+		status.PipesHeld = status.PipesHeld || h
+	}
+	switch {
+	case ended.OOM:
+		status.Cause = wire.CauseOOM
+	case x.cause != 0:
+	case ended.Signal != "":
+		status.Cause = wire.CauseSignalled
+	default:
+		status.Cause = wire.CauseExited
+	}
+	for _, t := range []*time.Timer{x.grace, x.limit, x.kill} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	x.endedAt = time.Now()
+	x.log.end(status)
+	close(x.done)
+	x.mu.Unlock()
+}
+
+// readPipe copies one pipe into the log until its end. After the main process has ended, it
+// spends at most DrainDeadline waiting for more; time in which the log had no room does not
+// count, so that a slow reader loses nothing. It reports whether something still held
+// the pipe open.
+func (x *execution) readPipe(p OutputPipe) (held bool) {
+	defer p.Pipe.Close()
+	left := wire.DrainDeadline
+	buf := make([]byte, wire.MaxChunk)
+	for {
+		after := isClosed(x.exited)
+		begin := time.Now()
+		if after {
+			p.Pipe.SetReadDeadline(begin.Add(left))
+		}
+		n, err := p.Pipe.Read(buf)
+		if after {
+			left -= time.Since(begin)
+		}
+		if n > len(buf)/4 {
+			x.log.append(p.Stream, buf[:n:n])
+			buf = make([]byte, wire.MaxChunk)
+		} else if n > 0 {
+			x.log.append(p.Stream, append([]byte(nil), buf[:n]...))
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return true
+		case err != nil:
+			return false // the end; for a terminal EIO means that nobody has it open
+		case after && left <= 0:
+			return true
+		}
+	}
+}
+
+// terminate ends the command: TERM to everything, KILL after the grace. The first cause
+// counts. It does nothing once the main process has ended.
+func (x *execution) terminate(cause wire.Cause, grace time.Duration) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if isClosed(x.exited) {
+		return errEnded
+	}
+	if grace <= 0 {
+		grace = x.killAfter
+	}
+	if x.cause == 0 {
+		x.cause = cause
+	}
+	err := x.run.SignalAll("TERM")
+	if x.kill == nil {
+		x.kill = time.AfterFunc(grace, func() { x.run.Kill() })
+	} else {
+		x.kill.Reset(min(grace, x.killAfter))
+	}
+	return err
+}
+
+var errEnded = &wire.Error{Code: wire.CodeEnded, Text: "the command has ended"}
+
+// claim makes p the controller; the one before is told. An attempt below one that the
+// same client instance made later was held back on the way, and gets nothing.
+func (x *execution) claim(p *LocalProcess, instance wire.ID, attempt uint64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if attempt < x.claims[instance] {
+		return wire.Errorf(wire.CodeSuperseded, "a later attempt of the same client has the exec")
+	}
+	if x.claims == nil || len(x.claims) >= 1024 { // forgetting only allows an old attempt to win
+		x.claims = make(map[wire.ID]uint64)
+	}
+	x.claims[instance] = attempt
+	if x.controller != nil {
+		x.controller.supersede()
+	}
+	x.generation++
+	p.generation = x.generation
+	x.controller = p
+	if x.grace != nil {
+		x.grace.Stop()
+	}
+	x.log.setFree(false)
+	return nil
+}
+
+// release detaches p. The grace begins.
+func (x *execution) release(p *LocalProcess) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.controller != p {
+		return
+	}
+	x.controller = nil
+	if isClosed(x.done) {
+		return
+	}
+	if isClosed(x.exited) {
+		x.log.setFree(true)
+		return
+	}
+	expire := func() {
+		x.terminate(wire.CauseTerminated, 0)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.controller == nil {
+			x.log.setFree(true) // or a command blocked on its output could not even trap TERM
+		}
+	}
+	if x.info.Grace <= 0 {
+		go expire()
+		return
+	}
+	x.grace = time.AfterFunc(x.info.Grace, expire)
+}
+
+func (x *execution) describe() wire.ExecInfo {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	info := x.info
+	info.Attached = x.controller != nil
+	info.Exit = x.log.exitStatus()
+	return info
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,147 @@
+package executor
+
+import (
+	"io"
+	"sync"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// inputQueue is the stdin of an exec: at most a window of bytes that were accepted and
+// are not yet written to the command. One goroutine (pump) writes; offers come from the controller.
+// Offsets count the whole input, so that a repeated offer is not written twice.
+type inputQueue struct {
+	window uint64
+
+	mu       sync.Mutex
+	buf      []byte // accepted, not written; begins at written
+	written  uint64
+	ended    bool          // no more is accepted
+	closed   bool          // the command reads no more
+	work     chan struct{} // closed when the pump has something to do; nil when it does not wait
+	progress chan struct{} // closed when written, closed or the credit changes; nil when nobody waits
+}
+
+func newInputQueue(window int) *inputQueue { return &inputQueue{window: uint64(window)} }
+
+// accepted is the offset up to which the input was taken over. Callers hold mu.
+func (q *inputQueue) accepted() uint64 { return q.written + uint64(len(q.buf)) }
+
+// offer takes p, which begins at offset, as far as the credit goes, and returns how much
+// of it is now accepted, what was known before included. A hole is an error.
+func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	have := q.accepted()
+	end := offset + uint64(len(p))
+	switch {
+	case end < offset || offset > have:
+		return 0, wire.Errorf(wire.CodeBadRequest, "input at offset %d leaves a hole after %d", offset, have)
+	case end <= have:
+		return len(p), nil
+	case q.closed || q.ended:
+		return 0, wire.ErrStdinClosed
+	}
+	fresh := p[have-offset:]
+	if room := q.written + q.window - have; uint64(len(fresh)) > room {
+		fresh = fresh[:room]
+	}
+	q.buf = append(q.buf, fresh...)
+	if len(fresh) > 0 {
+		wakeAll(&q.work)
+	}
+	return int(have-offset) + len(fresh), nil
+}
+
+// end accepts nothing after what was accepted.
+func (q *inputQueue) end() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended || q.closed {
+		return nil
+	}
+	q.ended = true
+	wakeAll(&q.work)
+	return nil
+}
+
+// state is what an InputAck says.
+func (q *inputQueue) state() (written, limit uint64, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.written, q.written + q.window, q.closed
+}
+
+// changed is closed at the next progress after this call.
+func (q *inputQueue) changed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.progress == nil {
+		q.progress = make(chan struct{})
+	}
+	return q.progress
+}
+
+// pump writes to the command until the input or the command ends, then closes w. onTerminal
+// sends the end-of-file character instead, since a terminal has no half-close.
+func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
+	var atLineStart = true
+	for {
+		q.mu.Lock()
+		for len(q.buf) == 0 && !q.ended && !q.closed {
+			if q.work == nil {
+				q.work = make(chan struct{})
+			}
+			work := q.work
+			q.mu.Unlock()
+			<-work
+			q.mu.Lock()
+		}
+		buf, closed := q.buf, q.closed
+		q.mu.Unlock()
+		if closed {
+			break
+		}
+		if len(buf) == 0 { // ended, and all is written
+			if terminal {
+				eof := "\x04"
+				if !atLineStart {
+					eof = "\x04\x04" // the first only hands over the unfinished line
+				}
+				io.WriteString(w, eof)
+			}
+			break
+		}
+		n, err := w.Write(buf[:min(len(buf), wire.MaxChunk)])
+		if n > 0 {
+			atLineStart = buf[n-1] == '\n'
+		}
+		q.wrote(n, err)
+	}
+	q.shut()
+	if !terminal {
+		w.Close()
+	}
+}
+
+func (q *inputQueue) wrote(n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	rest := copy(q.buf, q.buf[n:])
+	q.buf = q.buf[:rest]
+	q.written += uint64(n)
+	if err != nil {
+		q.closed = true
+	}
+	wakeAll(&q.progress)
+}
+
+// shut ends the input for good: the command has closed its end, or has ended.
+func (q *inputQueue) shut() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.buf = nil
+	wakeAll(&q.work)
+	wakeAll(&q.progress)
+}

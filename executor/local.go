@@ -1,0 +1,114 @@
+package executor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// LocalConfig says how commands run on this machine.
+type LocalConfig struct {
+	// Runner starts the processes. Required; NewSandboxRunner makes the product's.
+	Runner Runner
+	// Workspaces are the folders commands may work in, absolute. The first is where a
+	// command without a folder of its own starts.
+	Workspaces []string
+	// Max is the widest mode a client may ask for. Zero: SandboxWorkspaceWrite.
+	Max wire.SandboxMode
+	// MaxGrace bounds how long a detached command lives on. Zero: wire.MaxGrace.
+	MaxGrace time.Duration
+	// Environ is what EnvInherit chooses from. Nil: nothing.
+	Environ []string
+	// MaxExecs bounds the commands that run at once. Zero: 1024.
+	MaxExecs int
+	// Keep is how long the result of an ended command can be fetched. Zero: 10 minutes.
+	Keep time.Duration
+	// Log gets starts and ends, never words or environment. Nil: nothing.
+	Log *slog.Logger
+}
+
+// Local runs commands on this machine for one principal: it is the ExecBackend behind every
+// session of the executor, and can be used without any network. It is safe for
+// concurrent use.
+type Local struct {
+	table     *table
+	principal string
+}
+
+var _ wire.ExecBackend = (*Local)(nil)
+
+// NewLocal is a backend whose execs belong to the principal "local". Close it.
+func NewLocal(cfg LocalConfig) (*Local, error) {
+	t, err := newTable(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Local{table: t, principal: "local"}, nil
+}
+
+// As is the same machine for another principal, who sees its own execs only.
+func (l *Local) As(principal string) *Local { return &Local{table: l.table, principal: principal} }
+
+// Close ends every command, of all principals, and waits until nothing of them is left.
+func (l *Local) Close() error { return l.table.close() }
+
+// Start implements wire.ExecBackend.
+func (l *Local) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
+	h, err := l.start(ctx, p, claim{})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Attach implements wire.ExecBackend.
+func (l *Local) Attach(_ context.Context, id wire.ExecID, o wire.AttachOptions) (wire.ExecProcess, error) {
+	h, err := l.attach(id, o.Control, claim{})
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// List implements wire.ExecBackend.
+func (l *Local) List(context.Context) ([]wire.ExecInfo, error) { return l.table.list(l.principal), nil }
+
+// claim tells apart the attempts of one client process; the zero value is a fresh one.
+type claim struct {
+	instance wire.ID
+	attempt  uint64
+}
+
+func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim) (*LocalProcess, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	x, err := l.table.start(ctx, l.principal, p)
+	if err != nil {
+		return nil, err
+	}
+	return x.handle(true, c)
+}
+
+func (l *Local) attach(id wire.ExecID, control bool, c claim) (*LocalProcess, error) {
+	x, err := l.table.find(l.principal, id)
+	if err != nil {
+		return nil, err
+	}
+	return x.handle(control, c)
+}
+
+// handle is a new handle on x. A fresh claim is one of an instance of its own.
+func (x *execution) handle(control bool, c claim) (*LocalProcess, error) {
+	if c == (claim{}) {
+		c = claim{instance: wire.ID(wire.NewExecID()), attempt: 1}
+	}
+	p := &LocalProcess{x: x, control: control, gone: make(chan struct{})}
+	if !control {
+		return p, nil
+	}
+	return p, x.claim(p, c.instance, c.attempt)
+}

@@ -1,0 +1,103 @@
+package executor
+
+import (
+	"path"
+	"strings"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// prepare applies the executor's own configuration to a request. A client can only ask
+// for less: the mode is narrowed, the workspaces are the executor's whatever folder is asked for.
+func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration) {
+	s := Spec{
+		Argv: p.Argv, Arg0: p.Arg0, Dir: p.Dir, Umask: p.Umask,
+		Sandbox: min(p.Sandbox, c.Max), Roots: c.Workspaces,
+		Stdin: p.Stdin, TTY: p.TTY, Merge: p.Merge,
+		Env: c.environ(p),
+	}
+	if s.Dir == "" && len(c.Workspaces) > 0 {
+		s.Dir = c.Workspaces[0]
+	}
+	if s.Umask == 0 {
+		s.Umask = 0o022
+	}
+	grace := p.Grace
+	switch {
+	case grace == 0:
+		grace = wire.DefaultGrace
+	case grace < 0:
+		grace = 0
+	}
+	return s, min(grace, c.MaxGrace)
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environ is what the command gets: inherited as asked, less what is excluded, then what
+// the request sets. Of two values the last wins. HOME, USER and their like are the
+// runner's, since they depend on who the command runs as.
+func (c *LocalConfig) environ(p wire.ExecParams) []string {
+	e := newEnvironment()
+	if p.Inherit != wire.InheritNone {
+		for _, kv := range c.Environ {
+			if inherits(kv, p.Inherit, p.Exclude) {
+				e.set(kv)
+			}
+		}
+		if _, ok := e.at["PATH"]; !ok {
+			e.set("PATH=" + defaultPath)
+		}
+	}
+	for _, kv := range p.Env {
+		e.set(kv)
+	}
+	return e.list
+}
+
+// inherits decides on one of the executor's own variables. What concerns postern itself, the
+// supervisor that started it or the executor's user never gets through.
+func inherits(kv string, how wire.EnvInherit, exclude []string) bool {
+	name, _, ok := strings.Cut(kv, "=")
+	if !ok || name == "" {
+		return false
+	}
+	for _, pattern := range exclude {
+		if ok, err := path.Match(pattern, name); ok || err != nil {
+			return false
+		}
+	}
+	core := name == "PATH" || name == "LANG" || name == "TZ" || strings.HasPrefix(name, "LC_")
+	if how != wire.InheritAll {
+		return core
+	}
+	for _, prefix := range []string{"POSTERN_", "NOTIFY_", "LISTEN_", "WATCHDOG_", "CREDENTIALS_DIRECTORY", "INVOCATION_ID", "JOURNAL_STREAM", "SSH_AUTH_SOCK", "DBUS_", "XDG_RUNTIME_DIR"} {
+		if strings.HasPrefix(name, prefix) {
+			return false
+		}
+	}
+	switch name {
+	case "HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD", "TMPDIR", "MAIL", "TERM":
+		return false
+	}
+	return true
+}
+
+// environment keeps the place of a variable's first setting and the value of its last.
+type environment struct {
+	list []string
+	at   map[string]int
+}
+
+func newEnvironment() *environment { return &environment{at: make(map[string]int)} }
+
+func (e *environment) set(kv string) {
+	name, _, _ := strings.Cut(kv, "=")
+	if i, ok := e.at[name]; ok {
+		e.list[i] = kv
+		return
+	}
+	e.at[name] = len(e.list)
+	e.list = append(e.list, kv)
+}

@@ -1,0 +1,197 @@
+package executor
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// LocalProcess is a handle on a command of this machine. A controlling one has its stdin
+// and its acknowledgements; a viewing one only reads.
+type LocalProcess struct {
+	x          *execution
+	control    bool
+	generation uint64
+
+	gone chan struct{} // closed, superseded or revoked
+	mu   sync.Mutex
+	err  error // why
+}
+
+var _ wire.ExecProcess = (*LocalProcess)(nil)
+
+const defaultRead = 256 << 10
+
+// ID is the exec's.
+func (p *LocalProcess) ID() wire.ExecID { return p.x.info.ID }
+
+// Info describes the exec as it is now.
+func (p *LocalProcess) Info() wire.ExecInfo { return p.x.describe() }
+
+// Read implements wire.ExecProcess.
+func (p *LocalProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadResponse, error) {
+	if err := p.usable(); err != nil {
+		return wire.ReadResponse{}, err
+	}
+	if p.control {
+		p.x.log.ack(r.After)
+	}
+	if r.MaxBytes <= 0 {
+		r.MaxBytes = defaultRead
+	}
+	if r.Wait > 0 {
+		timer := time.NewTimer(r.Wait)
+		defer timer.Stop()
+		select {
+		case <-p.x.log.wake(r.After):
+		case <-timer.C:
+		case <-p.gone:
+			return wire.ReadResponse{}, p.usable()
+		case <-ctx.Done():
+			return wire.ReadResponse{}, context.Cause(ctx)
+		}
+	} else if ctx.Err() != nil {
+		return wire.ReadResponse{}, context.Cause(ctx)
+	}
+	return p.x.log.read(r.After, r.MaxBytes), nil
+}
+
+// Write implements wire.ExecProcess.
+func (p *LocalProcess) Write(ctx context.Context, offset uint64, b []byte) error {
+	if err := p.controls(); err != nil {
+		return err
+	}
+	if p.x.input == nil {
+		return errNoStdin
+	}
+	for {
+		changed := p.x.input.changed()
+		n, err := p.x.input.offer(offset, b)
+		if err != nil || n == len(b) {
+			return err
+		}
+		offset += uint64(n)
+		b = b[n:]
+		select {
+		case <-changed:
+		case <-p.gone:
+			return p.usable()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var errNoStdin = wire.Errorf(wire.CodeBadRequest, "the command was started without standard input")
+
+// CloseStdin implements wire.ExecProcess.
+func (p *LocalProcess) CloseStdin(context.Context) error {
+	if err := p.controls(); err != nil {
+		return err
+	}
+	if p.x.input == nil {
+		return errNoStdin
+	}
+	return p.x.input.end()
+}
+
+// Resize implements wire.ExecProcess.
+func (p *LocalProcess) Resize(_ context.Context, size wire.WinSize) error {
+	return p.act(func() error {
+		if !p.x.info.TTY {
+			return wire.Errorf(wire.CodeBadRequest, "the command has no terminal")
+		}
+		return p.x.run.Resize(size)
+	})
+}
+
+// Signal implements wire.ExecProcess.
+func (p *LocalProcess) Signal(_ context.Context, s wire.Signal) error {
+	return p.act(func() error {
+		if s.Number() == 0 {
+			return wire.Errorf(wire.CodeBadRequest, "unknown signal %q", string(s))
+		}
+		return p.x.run.Signal(s)
+	})
+}
+
+// Terminate implements wire.ExecProcess.
+func (p *LocalProcess) Terminate(_ context.Context, grace time.Duration) error {
+	return p.act(func() error { return p.x.terminate(wire.CauseTerminated, grace) })
+}
+
+// act does something to a running command.
+func (p *LocalProcess) act(do func() error) error {
+	if err := p.controls(); err != nil {
+		return err
+	}
+	if isClosed(p.x.exited) {
+		return errEnded
+	}
+	err := do()
+	if err != nil && isClosed(p.x.exited) {
+		return errEnded
+	}
+	return err
+}
+
+// Wake implements wire.ExecProcess.
+func (p *LocalProcess) Wake(after uint64) <-chan struct{} {
+	if p.usable() != nil {
+		return closedChan
+	}
+	return p.x.log.wake(after)
+}
+
+// Events implements wire.ExecProcess.
+func (p *LocalProcess) Events(ctx context.Context, after uint64) iter.Seq2[wire.Event, error] {
+	return wire.Events(ctx, p, after)
+}
+
+// Wait implements wire.ExecProcess.
+func (p *LocalProcess) Wait(ctx context.Context) (wire.ExitStatus, error) {
+	return wire.WaitExit(ctx, p, p.x.log.ackedSeq())
+}
+
+// Close implements wire.ExecProcess.
+func (p *LocalProcess) Close() error {
+	if p.end(wire.ErrClosed) && p.control {
+		p.x.release(p)
+	}
+	return nil
+}
+
+func (p *LocalProcess) supersede() {
+	p.end(wire.Errorf(wire.CodeSuperseded, "another client took over"))
+}
+
+// end makes every method fail with err from now on; the first reason counts.
+func (p *LocalProcess) end(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return false
+	}
+	p.err = err
+	close(p.gone)
+	return true
+}
+
+func (p *LocalProcess) usable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+func (p *LocalProcess) controls() error {
+	if err := p.usable(); err != nil {
+		return err
+	}
+	if !p.control {
+		return wire.Errorf(wire.CodePolicy, "this handle only watches")
+	}
+	return nil
+}

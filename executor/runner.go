@@ -1,0 +1,60 @@
+package executor
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// Runner turns a prepared command into a process. The sandbox is the one that the
+// product uses (sandboxRunner); tests that need a simulated clock have another.
+type Runner interface {
+	// Run returns once the command runs, or a *wire.Error and nothing left behind.
+	Run(context.Context, Spec) (Running, error)
+}
+
+// Spec is a command after the executor's policy: nothing in it is still the client's
+// to choose.
+type Spec struct {
+	Argv    []string
+	Arg0    string
+	Dir     string
+	Env     []string
+	Umask   uint32
+	Sandbox wire.SandboxMode
+	Roots   []string
+	Stdin   bool
+	TTY     *wire.WinSize
+	Merge   bool
+}
+
+// Running is one process. Its pipes belong to the exec that started it, which closes them.
+type Running interface {
+	Stdin() io.WriteCloser // nil: the null device
+	Outputs() []OutputPipe
+	Signal(wire.Signal) error    // the process group, or the terminal's foreground group
+	SignalAll(wire.Signal) error // everything that the command started
+	Kill() error                 // everything, at once
+	Resize(wire.WinSize) error
+	// Wait returns when the main process has ended and everything else in the sandbox with it.
+	Wait() Ended
+}
+
+// OutputPipe is the reading end of one stream of output.
+type OutputPipe struct {
+	Stream wire.OutputStream
+	Pipe   interface {
+		io.ReadCloser
+		SetReadDeadline(time.Time) error
+	}
+}
+
+// Ended is how a process ended, as its runner saw it.
+type Ended struct {
+	Code   int
+	Signal wire.Signal
+	Strays int
+	OOM    bool
+}
