@@ -1,0 +1,15 @@
+# Thin on purpose: each line is what one would type. .ci/run is the gate; see its head for the stages.
+
+.PHONY: build test lint ci
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o postern ./cmd/postern
+
+test:
+	go test ./...
+
+lint:
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./...
+
+ci:
+	.ci/run
