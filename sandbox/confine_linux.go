@@ -1,0 +1,121 @@
+package sandbox
+
+import (
+	"errors"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// defaultOpenFiles and defaultProcesses are the limits of Limits' zero value.
+const (
+	defaultOpenFiles = 8192
+	defaultProcesses = 4096
+)
+
+// dropPrivileges takes every capability from the calling thread and from whatever
+// it executes later.
+func dropPrivileges() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fail("capabilities", "", err)
+	}
+	// Beyond the last capability the kernel knows the answer is EINVAL.
+	for c := uintptr(0); c < 64; c++ {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
+		if err == unix.EINVAL {
+			break
+		}
+		if err != nil {
+			return fail("capabilities", "", err)
+		}
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fail("capabilities", "", err)
+	}
+	return fail("no_new_privs", "", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+}
+
+// installFilter puts the system call filter on the calling thread.
+func installFilter() error {
+	prog, err := filterFor(runtime.GOARCH)
+	if err != nil {
+		return fail("seccomp", "", err)
+	}
+	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: (*unix.SockFilter)(unsafe.Pointer(&prog[0]))}
+	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fprog)))
+	runtime.KeepAlive(prog)
+	if errno != 0 {
+		return fail("seccomp", "", errno)
+	}
+	return nil
+}
+
+// resetSignals undoes what the daemon's starter left behind, so that the command
+// finds every signal at its default and none blocked. Ignored signals would
+// otherwise survive every exec on the way.
+func resetSignals() {
+	type action struct {
+		handler, flags, restorer uintptr
+		mask                     uint64
+	}
+	const ignored = 1
+	for sig := uintptr(1); sig <= 64; sig++ {
+		var old, zero action
+		if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0); e != 0 || old.handler != ignored {
+			continue
+		}
+		unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&zero)), 0, 8, 0, 0)
+	}
+	var empty unix.Sigset_t
+	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &empty, nil)
+}
+
+// applyLimits sets the resource limits on the init itself, before it forks: on
+// the command afterwards they would come too late for a quick one.
+func applyLimits(l Limits, full bool) error {
+	if !full {
+		if l.OpenFiles == 0 {
+			l.OpenFiles = defaultOpenFiles
+		}
+		if l.Processes == 0 {
+			l.Processes = defaultProcesses
+		}
+		// 1, not 0: with 0 the kernel still starts a core_pattern program, which
+		// runs outside the sandbox on the command's data.
+		if err := setLimit(unix.RLIMIT_CORE, 1); err != nil {
+			return err
+		}
+	}
+	for _, v := range []struct {
+		resource int
+		value    uint64
+	}{
+		{unix.RLIMIT_NOFILE, l.OpenFiles}, {unix.RLIMIT_NPROC, l.Processes}, {unix.RLIMIT_FSIZE, l.FileBytes},
+		{unix.RLIMIT_DATA, l.DataBytes}, {unix.RLIMIT_CPU, l.CPUSeconds},
+	} {
+		if v.value == 0 {
+			continue
+		}
+		if err := setLimit(v.resource, v.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setLimit(resource int, value uint64) error {
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &old); err != nil {
+		return fail("limits", "", err)
+	}
+	value = min(value, old.Max) // never raised above what the daemon has
+	// package syscall's own call, because it tells ForkExec not to put the old
+	// number of open files back
+	return fail("limits", "", syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}))
+}
+
+var errNoLandlock = errors.New("the kernel has no Landlock, or it is switched off")

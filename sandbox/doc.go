@@ -1,0 +1,73 @@
+// Package sandbox turns a policy into one confined operating system process. It is
+// a leaf that knows nothing of the network or of who asked; it does not decide
+// policies, bound output, enforce deadlines or touch cgroups. Start reading at
+// Launcher.Start, then init_linux.go for what happens inside.
+//
+// # Who does what
+//
+// The daemon (any program with Init as the first statement of main) checks the
+// policy, opens the roots without following symbolic links, holds the places of
+// missing protected names, makes ID-mapped mounts when it is root, and clones the
+// init: its own binary under another argv[0], in new user, mount, pid, ipc, uts,
+// cgroup and network namespaces, already as the command's user. Requests travel in
+// memfds, results over a SOCK_SEQPACKET pair; nothing travels in argv or in the
+// environment, both of which can be read by others.
+//
+// The init is PID 1 inside and has two lives. The first builds the view with the
+// capabilities that its own namespaces give it, and ends by executing itself
+// without any. The second is as confined as the command and not dumpable; it runs
+// the command, passes signals on, reaps orphans, kills what is left when the
+// command ends, and ends everything when its socket to the daemon closes.
+//
+// The command has descriptors 0, 1 and 2, its own session, default signal
+// dispositions, no blocked signals, and the daemon's nice value.
+//
+// # Order of set-up
+//
+// Every step fails closed with its name in a SetupError or UnsupportedError:
+//
+//  1. daemon: policy, roots, protected names, ID-mapped mounts
+//  2. daemon: clone with all namespaces
+//  3. init, first life: not dumpable, every descriptor close-on-exec, loopback up
+//  4. the whole tree cloned read-only, nosuid and nodev, and pivoted into; sources
+//     are taken from the old root by descriptor
+//  5. own /proc and /dev, masks, private /tmp, /var/tmp, /run and HOME, account
+//     files, roots, protected names, and hidden paths last, so that they win
+//  6. capabilities, bounding set and no_new_privs; Landlock; seccomp
+//  7. exec of the second life; resource limits, working directory and PATH lookup
+//     inside the view; fork, new session, terminal, exec of the command
+//
+// Start returns after that last exec has succeeded.
+//
+// # Identity
+//
+// No command ever runs as uid 0 of the host. Below a root daemon it runs as
+// Options.UID or 60777 and sees roots of another owner through ID-mapped mounts:
+// what it writes belongs on disk to the owner of the root. Where a file system
+// cannot do that, the workspace must belong to the command's uid, or Start fails
+// with a text that says so. Below an ordinary user it runs as that user, and keeps
+// that user's supplementary groups for reading.
+//
+// # What is promised
+//
+// Writes reach the writable roots, /tmp, /var/tmp, /dev/shm and HOME only. The
+// protected names of each root do not change. Hidden paths are not readable. There
+// is no network but the own loopback. Other processes of the machine are neither
+// visible nor reachable. Nothing outlives the command, whatever it forks, and
+// nothing outlives the daemon. No set-uid or set-gid file can be made. FullAccess
+// promises only that nothing outlives the command, as long as the command does not
+// kill its own init.
+//
+// # What is not
+//
+// The kernel is shared: a kernel bug goes through every layer, and the machine is
+// the outer wall. Unix sockets that are visible outside /run can be connected to if
+// their mode allows it. Readable files can be locked with flock. Files that other
+// users may read stay readable unless hidden. A file system mounted over or an
+// entry renamed on the host while a command runs takes mounts of the view with it,
+// protected names included. Whatever the host later executes from a workspace
+// (build files, hooks outside the protected names) belongs to the command. Space in
+// the workspace is not limited. A placeholder directory stays behind if the daemon
+// is killed; it is empty, and git does not mind it. With the first Landlock version
+// (Linux 5.13 to 5.18) files cannot be renamed from one directory to another.
+package sandbox

@@ -1,0 +1,53 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// secretsOfHome are the usual places of keys and credentials below a home.
+func secretsOfHome() []string {
+	return []string{
+		".ssh", ".gnupg", ".password-store", ".local/share/keyrings", ".netrc", ".git-credentials", ".config/git/credentials",
+		".aws", ".azure", ".config/gcloud", ".oci", ".kube", ".docker", ".config/containers", ".vault-token", ".terraform.d/credentials.tfrc.json",
+		".npmrc", ".yarnrc.yml", ".pypirc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml",
+		".config/gh", ".config/glab-cli", ".config/hub", ".config/rclone", ".config/op", ".postern", ".config/postern", ".local/share/postern", ".local/state/postern",
+	}
+}
+
+// hiddenPaths lists what no command may see and exists, with symbolic links
+// resolved: a link would otherwise still lead to its target.
+func hiddenPaths(home string, more ...[]string) []string {
+	paths := []string{"/run", "/var/run", "/var/lib/cloud", "/var/lib/kubelet", "/var/lib/postern", "/etc/postern"}
+	homes := []string{"/root", home}
+	if env := os.Getenv("HOME"); env != "" {
+		homes = append(homes, env)
+	}
+	for _, h := range homes {
+		if !filepath.IsAbs(h) {
+			continue
+		}
+		for _, s := range secretsOfHome() {
+			paths = append(paths, filepath.Join(h, s))
+		}
+	}
+	for _, m := range more {
+		paths = append(paths, m...)
+	}
+	seen := map[string]bool{}
+	var out []string
+	for _, p := range paths {
+		real, err := filepath.EvalSymlinks(p)
+		if err != nil {
+			if os.IsNotExist(err) {
+				continue
+			}
+			real = filepath.Clean(p) // the init decides: closed to it means closed
+		}
+		if !seen[real] {
+			seen[real] = true
+			out = append(out, real)
+		}
+	}
+	return out
+}

@@ -1,0 +1,140 @@
+package sandbox
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the hidden roles, found in argv[0].
+const (
+	rolePrefix  = "postern-sandbox-"
+	roleBuilder = rolePrefix + "init"  // first life of the init: builds the view and gives up its rights
+	roleInit    = rolePrefix + "main"  // second life: fully confined, runs the command
+	roleHold    = rolePrefix + "hold"  // keeps a user namespace open for an ID-mapped mount
+	roleTry     = rolePrefix + "probe" // tries one layer, for Probe
+)
+
+// Descriptors that a hidden role starts with.
+const (
+	controlFD = 3
+	setupFD   = 4
+	treesFD   = 5
+)
+
+const exitBroken = 125
+
+// Init must be the first statement of main, and of TestMain, in every program that
+// uses this package. If the process was started as one of the package's hidden
+// helpers, which argv[0] tells, Init runs that role and never returns; otherwise it
+// returns at once.
+func Init() {
+	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], rolePrefix) {
+		return
+	}
+	runtime.LockOSThread()
+	switch os.Args[0] {
+	case roleBuilder:
+		builderMain()
+	case roleInit:
+		initMain()
+	case roleHold:
+		var b [1]byte
+		for {
+			if n, err := unix.Read(0, b[:]); n == 0 && err == nil || err != nil && err != unix.EINTR {
+				os.Exit(0)
+			}
+		}
+	case roleTry:
+		tryMain()
+	}
+	os.Exit(exitBroken)
+}
+
+// builderMain is the first life of a sandbox's init. It holds capabilities of its
+// own namespaces only, and ends by executing itself with none: a new program image
+// has no thread that could have kept any.
+func builderMain() {
+	err := build()
+	_ = sendMessage(controlFD, 0, msgError, encodeError(err))
+	os.Exit(exitBroken)
+}
+
+func build() error {
+	syscall.Umask(0o022)
+	resetSignals()
+	exe, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail("init program", "", err)
+	}
+	if exe, err = outOfTheWay(exe); err != nil {
+		return fail("init program", "", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fail("init", "", err)
+	}
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fail("descriptors", "", err)
+	}
+	b, err := readMemfd(setupFD)
+	if err != nil {
+		return fail("request", "", err)
+	}
+	s, err := decodeSetup(b)
+	if err != nil {
+		return fail("request", "", err)
+	}
+	if err := loopbackUp(); err != nil {
+		return fail("loopback", "", err)
+	}
+	if err := buildView(s); err != nil {
+		return err
+	}
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	var writable []string
+	for _, p := range s.pieces {
+		if !p.readOnly {
+			writable = append(writable, p.path)
+		}
+	}
+	if err := landlock(landlockRules(writable), exe); err != nil {
+		return err
+	}
+	if err := installFilter(); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(controlFD, unix.F_SETFD, 0); err != nil {
+		return fail("descriptors", "", err)
+	}
+	return fail("init program", "", syscall.Exec("/proc/self/fd/"+itoa(exe), []string{roleInit}, helperEnv()))
+}
+
+// outOfTheWay moves a descriptor above those that are numbered by agreement.
+func outOfTheWay(fd int) (int, error) {
+	hi, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
+	unix.Close(fd)
+	return hi, err
+}
+
+// helperEnv is all that a hidden role gets: nothing of the daemon's environment.
+// The two settings keep the Go runtime of a short life small.
+func helperEnv() []string { return []string{"GOMAXPROCS=2", "GOGC=400"} }
+
+func loopbackUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	req, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
+}

@@ -1,0 +1,224 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const sandboxNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWNET
+
+// Launcher starts commands. It is safe for concurrent use.
+type Launcher struct {
+	opt Options
+	id  *identity
+
+	mu       sync.Mutex
+	closed   bool
+	running  map[*Process]struct{}
+	starting sync.WaitGroup
+	mappings map[owner]int // user namespaces for ID-mapped mounts
+}
+
+// NewLauncher checks the options and returns a launcher, which the caller closes.
+// It does not try the layers of the sandbox: that is Probe, and every Start.
+func NewLauncher(o Options) (*Launcher, error) {
+	for _, p := range o.HiddenPaths {
+		if !strings.HasPrefix(p, "/") {
+			return nil, fmt.Errorf("hidden path %q is not absolute", p)
+		}
+	}
+	id, err := newIdentity(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Launcher{opt: o, id: id, running: map[*Process]struct{}{}, mappings: map[owner]int{}}, nil
+}
+
+// Close kills what still runs and waits until all of it is gone. Later starts
+// return ErrClosed. It may be called more than once.
+func (l *Launcher) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.starting.Wait()
+	l.mu.Lock()
+	var all []*Process
+	for p := range l.running {
+		all = append(all, p)
+	}
+	l.mu.Unlock()
+	for _, p := range all {
+		_ = p.Kill()
+	}
+	for _, p := range all {
+		<-p.gone
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for o, fd := range l.mappings {
+		unix.Close(fd)
+		delete(l.mappings, o)
+	}
+	return nil
+}
+
+// Start runs a command under a policy. It returns once the exec of the command has
+// succeeded, or an error: *SetupError, *UnsupportedError, *CommandError, ErrClosed
+// or the context's. After an error nothing is left behind. The context bounds the
+// start, not the life of the command.
+func (l *Launcher) Start(ctx context.Context, p Policy, c Command) (*Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := checkCommand(c); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, ErrClosed
+	}
+	l.starting.Add(1)
+	l.mu.Unlock()
+	defer l.starting.Done()
+
+	pl, err := l.planFor(p)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := l.launch(pl)
+	if err != nil {
+		pl.release()
+		return nil, err
+	}
+	if err := proc.exec(ctx, l.runFor(p, c), c); err != nil {
+		return nil, err
+	}
+	return proc, nil
+}
+
+func checkCommand(c Command) error {
+	if len(c.Argv) == 0 {
+		return &CommandError{Op: "lookup", Err: errors.New("argv is empty")}
+	}
+	for _, list := range [][]string{c.Argv, c.Env, {c.Arg0}} {
+		for _, s := range list {
+			if strings.IndexByte(s, 0) >= 0 {
+				return &CommandError{Op: "exec", Path: c.Argv[0], Err: syscall.EINVAL}
+			}
+		}
+	}
+	if strings.IndexByte(c.Dir, 0) >= 0 {
+		return &CommandError{Op: "chdir", Path: c.Dir, Err: syscall.EINVAL}
+	}
+	return nil
+}
+
+func (l *Launcher) planFor(p Policy) (*plan, error) {
+	if p.Mode == FullAccess {
+		if !l.opt.AllowFullAccess {
+			return nil, &SetupError{Stage: "policy", Err: errors.New("full-access is not allowed on this machine: the owner must enable it")}
+		}
+		return &plan{setup: setup{full: true}}, nil
+	}
+	return l.resolve(p)
+}
+
+// runFor makes the request for the second life of the init.
+func (l *Launcher) runFor(p Policy, c Command) *run {
+	full := p.Mode == FullAccess
+	r := &run{argv: c.Argv, arg0: c.Arg0, env: l.id.environment(c.Env, full), dir: c.Dir, umask: c.Umask & 0o777, limits: p.Limits, full: full}
+	if c.Umask <= 0 {
+		r.umask = 0o022
+	}
+	if r.dir == "" {
+		switch {
+		case len(p.Roots) > 0:
+			r.dir = p.Roots[0]
+		case full:
+			r.dir = l.id.daemonHome
+		default:
+			r.dir = homeDir
+		}
+	}
+	if c.TTY != nil {
+		r.tty, r.rows, r.cols = true, c.TTY.Rows, c.TTY.Cols
+	}
+	return r
+}
+
+// launch starts an init, which prepares everything but the command itself.
+func (l *Launcher) launch(pl *plan) (*Process, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, &SetupError{Stage: "socket", Err: err}
+	}
+	ctl, err := newControl(pair[0])
+	if err != nil {
+		unix.Close(pair[1])
+		return nil, &SetupError{Stage: "socket", Err: err}
+	}
+	pid, err := l.fork(pl, pair[1])
+	unix.Close(pair[1])
+	pl.closeTrees()
+	if err != nil {
+		ctl.close()
+		return nil, explain(fail("namespaces", "", err))
+	}
+	p := newProcess(l, pid, ctl, pl)
+	l.mu.Lock()
+	l.running[p] = struct{}{}
+	l.mu.Unlock()
+	go p.listen()
+	return p, nil
+}
+
+// fork clones the init. It is the only place that makes sandbox namespaces.
+func (l *Launcher) fork(pl *plan, ctl int) (int, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	attr := &syscall.ProcAttr{Env: helperEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ctl)}}
+	role := roleInit
+	if !pl.setup.full {
+		role = roleBuilder
+		request, err := memfd("sandbox-setup", pl.setup.encode())
+		if err != nil {
+			return 0, err
+		}
+		defer unix.Close(request)
+		attr.Files = append(attr.Files, uintptr(request))
+		for _, fd := range pl.trees {
+			attr.Files = append(attr.Files, uintptr(fd))
+		}
+		attr.Sys = l.id.attr(sandboxNamespaces)
+	} else {
+		attr.Sys = &syscall.SysProcAttr{Setsid: true}
+	}
+	return syscall.ForkExec("/proc/self/exe", []string{role}, attr)
+}
+
+// attr makes new namespaces in which the child is the command's user, and nobody
+// else exists. The capabilities count only in the new user namespace, and end with
+// the first life of the init.
+func (id *identity) attr(flags uintptr) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  flags,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: id.uid, HostID: id.uid, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: id.gid, HostID: id.gid, Size: 1}},
+		// a root daemon's supplementary groups must go; an ordinary user cannot drop his
+		GidMappingsEnableSetgroups: id.asRoot,
+		Credential:                 &syscall.Credential{Uid: uint32(id.uid), Gid: uint32(id.gid), NoSetGroups: !id.asRoot},
+		AmbientCaps:                []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_SETPCAP},
+		Setsid:                     true,
+	}
+}

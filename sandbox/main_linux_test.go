@@ -1,0 +1,136 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// probeName is the argv[0] under which the test binary makes one system call, or a
+// short sequence, inside a sandbox and prints how it ended.
+const probeName = "sandbox-test-probe"
+
+func TestMain(m *testing.M) {
+	Init()
+	if os.Args[0] == probeName {
+		probeMain(os.Args[1:])
+	}
+	code := m.Run()
+	if probeDir != "" {
+		os.RemoveAll(probeDir)
+	}
+	os.Exit(code)
+}
+
+var (
+	probeOnce sync.Once
+	probeDir  string
+)
+
+// probe returns a root with a copy of the test binary, and its path.
+func probe(t *testing.T) (root, file string) {
+	t.Helper()
+	probeOnce.Do(func() {
+		dir, err := os.MkdirTemp("", "probe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		probeDir = dir
+		in, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		out, err := os.OpenFile(filepath.Join(dir, "probe"), os.O_CREATE|os.O_WRONLY, 0o755)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		if _, err := io.Copy(out, in); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return probeDir, filepath.Join(probeDir, "probe")
+}
+
+func newLauncher(t *testing.T, o Options) *Launcher {
+	t.Helper()
+	l, err := NewLauncher(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func workspace(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// outcome is what a command printed and how it ended.
+type outcome struct {
+	stdout, stderr string
+	Result
+}
+
+// runCommand runs a command to its end, with pipes that are read to the end.
+func runCommand(t *testing.T, l *Launcher, p Policy, c Command) (outcome, error) {
+	t.Helper()
+	var readers [2]*os.File
+	var texts [2]bytes.Buffer
+	var wg sync.WaitGroup
+	for i, f := range []**os.File{&c.Stdout, &c.Stderr} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers[i], *f = r, w
+	}
+	proc, err := l.Start(context.Background(), p, c)
+	c.Stdout.Close()
+	c.Stderr.Close()
+	for i, r := range readers {
+		wg.Go(func() {
+			_, _ = io.Copy(&texts[i], r)
+			r.Close()
+		})
+	}
+	wg.Wait()
+	if err != nil {
+		return outcome{}, err
+	}
+	res, err := proc.Wait()
+	return outcome{texts[0].String(), texts[1].String(), res}, err
+}
+
+// shell runs a script and fails the test if it could not start.
+func runShell(t *testing.T, l *Launcher, p Policy, script string) outcome {
+	t.Helper()
+	out, err := runCommand(t, l, p, Command{Argv: []string{"/bin/sh", "-c", script}, Env: []string{"LC_ALL=C"}})
+	if err != nil {
+		t.Fatalf("%s: %v", script, err)
+	}
+	return out
+}
+
+// runProbe runs one probe inside and returns what it printed.
+func runProbe(t *testing.T, l *Launcher, p Policy, args ...string) string {
+	t.Helper()
+	root, file := probe(t)
+	p.Roots = append(append([]string{}, p.Roots...), root)
+	out, err := runCommand(t, l, p, Command{Argv: append([]string{file}, args...), Arg0: probeName})
+	if err != nil {
+		t.Fatalf("probe %v: %v", args, err)
+	}
+	return strings.TrimSpace(out.stdout + out.stderr)
+}

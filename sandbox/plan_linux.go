@@ -1,0 +1,188 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const defaultTmpBytes = 512 << 20
+
+// plan is a policy made concrete: what the init is told, the mounts it inherits,
+// and what must be taken back afterwards.
+type plan struct {
+	setup   setup
+	trees   []int // mounts made by a root daemon, in the order of their numbers
+	holders []*placeholder
+}
+
+// release closes the mounts and removes placeholders that are still empty.
+func (p *plan) release() {
+	p.closeTrees()
+	for _, h := range p.holders {
+		h.release()
+	}
+	p.holders = nil
+}
+
+func (p *plan) closeTrees() {
+	closeAll(p.trees)
+	p.trees = nil
+}
+
+// resolve checks a policy against the file system of this moment.
+func (l *Launcher) resolve(p Policy) (_ *plan, err error) {
+	if err := checkPolicy(p); err != nil {
+		return nil, err
+	}
+	pl := &plan{setup: setup{
+		readOnly: p.Mode == ReadOnly, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
+		hidden: hiddenPaths(l.id.daemonHome, l.opt.HiddenPaths, p.HiddenPaths),
+	}}
+	if pl.setup.tmpBytes == 0 {
+		pl.setup.tmpBytes = defaultTmpBytes
+	}
+	defer func() {
+		if err != nil {
+			pl.release()
+		}
+	}()
+	roots := slices.Clone(p.Roots)
+	slices.Sort(roots) // what contains others comes first
+	roots = slices.Compact(roots)
+	for _, root := range roots {
+		for _, h := range pl.setup.hidden {
+			// what lies below /run is remade there; other hidden places are final
+			if within(root, h) && h != "/run" {
+				return nil, &SetupError{Stage: "policy", Path: root, Err: fmt.Errorf("a root cannot lie in hidden %s", h)}
+			}
+		}
+		if err := l.addRoot(pl, root, p); err != nil {
+			return nil, explain(fail("root", root, err))
+		}
+	}
+	return pl, nil
+}
+
+func checkPolicy(p Policy) error {
+	bad := func(path, format string, args ...any) error {
+		return &SetupError{Stage: "policy", Path: path, Err: fmt.Errorf(format, args...)}
+	}
+	if p.Mode != ReadOnly && p.Mode != WorkspaceWrite {
+		return bad("", "mode %s is not a sandbox", p.Mode)
+	}
+	if p.TmpBytes < 0 {
+		return bad("", "TmpBytes must not be negative")
+	}
+	for _, root := range p.Roots {
+		if !filepath.IsAbs(root) || filepath.Clean(root) != root || strings.ContainsRune(root, 0) {
+			return bad(root, "a root must be an absolute, clean path")
+		}
+		for _, no := range []string{"/proc", "/sys", "/dev", helperDir} {
+			if within(root, no) || within(no, root) {
+				return bad(root, "a root cannot be or hold %s", no)
+			}
+		}
+	}
+	for _, name := range p.ProtectedNames {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			return bad(name, "a protected name must be a single path element")
+		}
+	}
+	for _, path := range p.HiddenPaths {
+		if !filepath.IsAbs(path) || within("/", filepath.Clean(path)) {
+			return bad(path, "a hidden path must be absolute and not the root directory")
+		}
+	}
+	return nil
+}
+
+// addRoot pins a root, and the protected entries in it.
+func (l *Launcher) addRoot(pl *plan, root string, p Policy) error {
+	fd, err := openHost(root)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	readOnly := p.Mode == ReadOnly
+	mapping, err := l.ownerMapping(&st, root, fd, readOnly)
+	if err != nil {
+		return err
+	}
+	if err := l.addPiece(pl, fd, root, &st, readOnly, mapping); err != nil || readOnly {
+		return err
+	}
+	names := p.ProtectedNames
+	if names == nil {
+		names = defaultProtected
+	}
+	for _, name := range names {
+		if err := l.protect(pl, fd, &st, root, name, mapping); err != nil {
+			return fail("protected path", filepath.Join(root, name), err)
+		}
+	}
+	return nil
+}
+
+// protect adds a protected entry, with a placeholder if there is none.
+func (l *Launcher) protect(pl *plan, root int, rootStat *unix.Stat_t, rootPath, name string, mapping int) error {
+	h, err := holdPlace(root, rootStat, name)
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		pl.holders = append(pl.holders, h)
+	}
+	fd, err := openBeneath(root, name, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		return errors.New("neither a file nor a directory: remove it")
+	}
+	return l.addPiece(pl, fd, filepath.Join(rootPath, name), &st, true, mapping)
+}
+
+// addPiece records a piece. A root daemon makes the mount itself, since the init,
+// being the command's user, may not even reach the path.
+func (l *Launcher) addPiece(pl *plan, fd int, path string, st *unix.Stat_t, readOnly bool, mapping int) error {
+	pc := piece{path: path, dev: st.Dev, ino: st.Ino, readOnly: readOnly, tree: -1}
+	if l.id.asRoot {
+		tree, err := cloneTree(fd, true, pieceAttrs(readOnly))
+		if err != nil {
+			return err
+		}
+		pl.trees = append(pl.trees, tree)
+		if mapping >= 0 {
+			if err := mapOwner(tree, mapping); err != nil {
+				return err
+			}
+		}
+		pc.tree = treesFD + len(pl.trees) - 1
+	}
+	pl.setup.pieces = append(pl.setup.pieces, pc)
+	return nil
+}
+
+// openHost opens a directory of the host without following any symbolic link.
+func openHost(path string) (int, error) {
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(top)
+	return openBeneath(top, path, unix.O_DIRECTORY)
+}

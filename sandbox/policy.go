@@ -1,0 +1,170 @@
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Mode is how much of the machine a command may touch. The zero value is
+// invalid, so that nobody gets a mode by forgetting to choose one.
+type Mode int
+
+const (
+	_ Mode = iota
+	// ReadOnly shows the machine but lets the command write only to its private
+	// /tmp, /var/tmp, /dev/shm and HOME. No network.
+	ReadOnly
+	// WorkspaceWrite is ReadOnly plus writable workspace roots.
+	WorkspaceWrite
+	// FullAccess has no sandbox at all: the daemon's own identity, files and
+	// network. It is refused unless Options.AllowFullAccess is set.
+	FullAccess
+)
+
+var modeNames = [...]string{ReadOnly: "read-only", WorkspaceWrite: "workspace-write", FullAccess: "full-access"}
+
+// ParseMode reads the text form of a mode: "read-only", "workspace-write" or
+// "full-access". Anything else, the empty string included, is an error.
+func ParseMode(s string) (Mode, error) {
+	for m, name := range modeNames {
+		if name != "" && name == s {
+			return Mode(m), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown sandbox mode %q: use read-only, workspace-write or full-access", s)
+}
+
+// String returns the text that ParseMode reads, or "invalid".
+func (m Mode) String() string {
+	if m < ReadOnly || m > FullAccess {
+		return "invalid"
+	}
+	return modeNames[m]
+}
+
+// Policy says what one command may see and change. The zero value is refused.
+type Policy struct {
+	// Mode must be set.
+	Mode Mode
+	// Roots are the absolute, clean paths of the workspace directories, without a
+	// symbolic link in any component. They are writable under WorkspaceWrite and
+	// visible read-only under ReadOnly; roots may lie below /tmp.
+	Roots []string
+	// ProtectedNames are entries directly below every root that stay read-only,
+	// also when they do not exist: an empty directory then holds the place and is
+	// removed afterwards if it is still empty. Nil means .git, .postern, .codex
+	// and .agents; an empty non-nil slice protects nothing.
+	ProtectedNames []string
+	// HiddenPaths are absolute paths to hide besides the built-in ones (keys and
+	// cloud credentials of the daemon's user and of root) and those in Options.
+	// A path that does not exist is ignored.
+	HiddenPaths []string
+	// TmpBytes limits the private /tmp, /var/tmp and HOME, each in bytes; the
+	// memory is taken only as it is written. Zero means 512 MiB.
+	TmpBytes int64
+	// Limits are the resource limits of each process of the command.
+	Limits Limits
+}
+
+// Limits are per-process resource limits. Zero fields take the default given
+// with the field; core dumps are always off. They do not apply to FullAccess
+// unless set.
+type Limits struct {
+	// OpenFiles is RLIMIT_NOFILE; zero means 8192, or less if the daemon has less.
+	OpenFiles uint64
+	// Processes is RLIMIT_NPROC, which counts the threads of the sandbox; zero
+	// means 4096.
+	Processes uint64
+	// FileBytes is RLIMIT_FSIZE in bytes; zero means no limit.
+	FileBytes uint64
+	// DataBytes is RLIMIT_DATA in bytes; zero means no limit. The address space is
+	// not limited: many runtimes reserve far more of it than they use.
+	DataBytes uint64
+	// CPUSeconds is RLIMIT_CPU in seconds; zero means no limit.
+	CPUSeconds uint64
+}
+
+// WinSize is the size of a terminal in characters.
+type WinSize struct {
+	Rows, Cols uint16
+}
+
+// Command is what to run. Argv needs at least one element.
+type Command struct {
+	// Argv reaches the process byte for byte. Argv[0] is looked up inside the view
+	// in the command's own PATH unless it holds a slash.
+	Argv []string
+	// Arg0, if not empty, replaces argv[0] as the process sees it.
+	Arg0 string
+	// Env is the exact environment as KEY=value; of duplicates the last one wins.
+	// HOME, USER, LOGNAME, SHELL, PATH and LANG are added where the key is absent.
+	Env []string
+	// Dir is the working directory, looked up inside the view. Empty means the
+	// first root, else HOME. It never makes anything writable.
+	Dir string
+	// Umask is the file mode mask; zero or less means 022.
+	Umask int
+	// Stdin, Stdout and Stderr are handed to the command; nil means /dev/null.
+	// Start does not close them. Ignored when TTY is set.
+	Stdin, Stdout, Stderr *os.File
+	// TTY, if not nil, runs the command on a new terminal of the sandbox's own
+	// devpts, as leader of a new session with it as the controlling terminal.
+	TTY *WinSize
+}
+
+// Options are what the owner of the machine decides once for all commands.
+type Options struct {
+	// AllowFullAccess permits Policy.Mode FullAccess.
+	AllowFullAccess bool
+	// UID and GID are the identity of commands when the daemon is root. Zero means
+	// 60777, an identity no distribution hands out. An ordinary user's daemon runs
+	// commands as that user and refuses any other value.
+	UID, GID int
+	// HiddenPaths are absolute paths that no command may see, such as the folder
+	// with the daemon's state and keys.
+	HiddenPaths []string
+}
+
+// Result is how a command ended.
+type Result struct {
+	// ExitCode is the code the main process gave to exit, -1 if a signal ended it.
+	ExitCode int
+	// Signal is the signal that ended the main process, or zero.
+	Signal syscall.Signal
+	// Strays is how many other processes were still alive when the main process
+	// ended; all of them have been killed.
+	Strays int
+	// UserTime and SystemTime are the processor time of the main process and of
+	// the children it waited for; MaxRSS is its peak memory in bytes.
+	UserTime, SystemTime time.Duration
+	MaxRSS               int64
+}
+
+// Layer is one mechanism of the sandbox, as Probe found it.
+type Layer struct {
+	// Name is short and stable, such as "user namespaces" or "landlock".
+	Name string
+	// OK tells that the layer was set up for real.
+	OK bool
+	// Reason says why not, Remedy what to do about it. Both are empty when OK.
+	Reason, Remedy string
+}
+
+// Report is what Probe found.
+type Report struct {
+	Layers []Layer
+}
+
+// OK tells whether every layer works. An empty report is not OK.
+func (r Report) OK() bool {
+	for _, l := range r.Layers {
+		if !l.OK {
+			return false
+		}
+	}
+	return len(r.Layers) > 0
+}
+
+var defaultProtected = []string{".git", ".postern", ".codex", ".agents"}

@@ -1,0 +1,5 @@
+package sandbox
+
+import "os"
+
+func probeMain(args []string) { os.Exit(3) }

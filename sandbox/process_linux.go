@@ -1,0 +1,250 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a started command with its sandbox. It is safe for concurrent use.
+type Process struct {
+	launcher *Launcher
+	pid      int
+	ctl      *control
+	plan     *plan
+	tty      *os.File
+
+	ready   chan struct{} // the init is confined and waits for its command
+	started chan error    // one value: nil, or why there is no command
+	done    chan struct{} // the result is known and nothing of the command lives
+	gone    chan struct{} // the init is reaped
+
+	mu     sync.Mutex
+	killed bool
+	reaped bool
+	result Result
+	err    error
+}
+
+func newProcess(l *Launcher, pid int, ctl *control, pl *plan) *Process {
+	return &Process{launcher: l, pid: pid, ctl: ctl, plan: pl,
+		ready: make(chan struct{}), started: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{})}
+}
+
+// exec hands the init its command and waits until it runs.
+func (p *Process) exec(ctx context.Context, r *run, c Command) error {
+	err := p.sendCommand(r, c)
+	if err == nil {
+		select {
+		case err = <-p.started:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	} else {
+		// the init may have gone for a reason that it has told
+		_ = p.Kill()
+		if serr := <-p.started; serr != nil && !errors.Is(serr, ErrInitLost) {
+			err = serr
+		} else {
+			err = &SetupError{Stage: "request", Err: err}
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	_ = p.Kill()
+	<-p.gone
+	if p.tty != nil {
+		p.tty.Close()
+	}
+	return err
+}
+
+func (p *Process) sendCommand(r *run, c Command) error {
+	request, err := memfd("sandbox-command", r.encode())
+	if err != nil {
+		return err
+	}
+	defer unix.Close(request)
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
+	fds := []int{request}
+	for i, f := range files {
+		if f == nil || c.TTY != nil {
+			files[i] = null
+		}
+	}
+	return p.sendFiles(fds, files)
+}
+
+// sendFiles passes descriptors through SyscallConn rather than Fd, which would put
+// a caller's file into blocking mode.
+func (p *Process) sendFiles(fds []int, files []*os.File) error {
+	if len(files) == 0 {
+		return p.ctl.send(msgRun, nil, fds...)
+	}
+	rc, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	if err := rc.Control(func(fd uintptr) { serr = p.sendFiles(append(fds, int(fd)), files[1:]) }); err != nil {
+		return err
+	}
+	return serr
+}
+
+// listen follows the init to its end.
+func (p *Process) listen() {
+	told := false
+	tell := func(err error) {
+		if !told {
+			told = true
+			p.started <- err
+		}
+	}
+	var failure error
+	finished, ready := false, false
+	for {
+		kind, body, fds, err := p.ctl.recv()
+		if err != nil {
+			break
+		}
+		switch {
+		case kind == msgTTY && len(fds) == 1 && p.tty == nil && !told:
+			if unix.SetNonblock(fds[0], true) == nil {
+				p.tty = os.NewFile(uintptr(fds[0]), "sandbox-terminal")
+				fds = nil
+			}
+		case kind == msgReady && !ready:
+			ready = true
+			close(p.ready)
+		case kind == msgStarted:
+			tell(nil)
+		case kind == msgError && !told:
+			failure = decodeError(body)
+		case kind == msgExit && !finished:
+			if res, err := decodeExit(body); err == nil {
+				finished = true
+				p.finish(res, nil)
+			}
+		}
+		closeAll(fds)
+	}
+	p.reap()
+	if failure == nil {
+		failure = ErrInitLost
+	}
+	if !finished {
+		p.mu.Lock()
+		lost := failure
+		if p.killed && errors.Is(lost, ErrInitLost) {
+			lost = nil
+		}
+		p.mu.Unlock()
+		p.finish(Result{ExitCode: -1, Signal: syscall.SIGKILL}, lost)
+	}
+	tell(failure)
+	p.ctl.close()
+	p.launcher.mu.Lock()
+	delete(p.launcher.running, p)
+	p.launcher.mu.Unlock()
+	close(p.gone)
+}
+
+// finish makes the result known. No process of the command lives any more, so the
+// placeholders can go although the kernel may still be taking the view down.
+func (p *Process) finish(res Result, err error) {
+	p.plan.release()
+	p.mu.Lock()
+	p.result, p.err = res, err
+	p.mu.Unlock()
+	close(p.done)
+}
+
+func (p *Process) reap() {
+	// Waiting without reaping keeps the pid ours until Kill cannot use it any more.
+	for {
+		if err := unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
+			break
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	reapProcess(p.pid)
+	p.reaped = true
+}
+
+// PID is the process id of the sandbox's init as the daemon sees it.
+func (p *Process) PID() int { return p.pid }
+
+// TTY is the master of the command's terminal, or nil without one. The caller
+// closes it.
+func (p *Process) TTY() *os.File { return p.tty }
+
+// Done is closed when the result is known and no process of the command lives.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end of the command and returns how it ended. After Kill that
+// is SIGKILL, unless the command had ended before. The error is ErrInitLost if the
+// init was killed by somebody else; everything of the command is dead then too.
+func (p *Process) Wait() (Result, error) {
+	<-p.done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.result, p.err
+}
+
+// Signal sends a signal to the command's process group; with a terminal, to the
+// terminal's foreground group. It returns os.ErrProcessDone after the end.
+func (p *Process) Signal(sig syscall.Signal) error { return p.sendSignal(sig, false) }
+
+// SignalAll sends a signal to every process of the sandbox but its init. It
+// returns os.ErrProcessDone after the end.
+func (p *Process) SignalAll(sig syscall.Signal) error { return p.sendSignal(sig, true) }
+
+func (p *Process) sendSignal(sig syscall.Signal, all bool) error {
+	if sig <= 0 || sig > 64 {
+		return syscall.EINVAL
+	}
+	select {
+	case <-p.done:
+		return os.ErrProcessDone
+	default:
+	}
+	var w writer
+	w.num(uint64(sig))
+	w.flag(all)
+	return p.endIsDone(p.ctl.send(msgSignal, w.b))
+}
+
+func (p *Process) endIsDone(err error) error {
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.ENOTCONN) {
+		return os.ErrProcessDone
+	}
+	return err
+}
+
+// Kill sends SIGKILL to everything at once, without waiting for the end. It returns
+// os.ErrProcessDone after the end.
+func (p *Process) Kill() error {
+	if p.plan.setup.full {
+		// without a pid namespace only the init can find everything
+		return p.endIsDone(p.ctl.send(msgKill, nil))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return os.ErrProcessDone
+	}
+	p.killed = true
+	return unix.Kill(p.pid, unix.SIGKILL)
+}

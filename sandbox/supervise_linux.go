@@ -1,0 +1,342 @@
+package sandbox
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// supervisor is the second life of the init: it runs one command, passes signals
+// on, reaps whatever is orphaned, and ends everything when the command ends or the
+// daemon is gone.
+type supervisor struct {
+	full bool
+	pid  int // of the command
+
+	mu    sync.Mutex // between a signal and the reaping of its target
+	ended bool
+}
+
+// initMain never returns. Any way out ends the pid namespace and so everything in it.
+func initMain() {
+	resetSignals()
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		exitWith(fail("init", "", err))
+	}
+	catchSignals()
+	if os.Getpid() != 1 {
+		// full access: no pid namespace, so orphans must come here to be found
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			exitWith(fail("init", "", err))
+		}
+	}
+	if err := sendMessage(controlFD, 0, msgReady, nil); err != nil {
+		os.Exit(exitBroken)
+	}
+	kind, _, fds, err := recvMessage(controlFD, 0)
+	if err != nil {
+		os.Exit(0) // the daemon has no use for this one any more
+	}
+	if kind != msgRun || len(fds) != 4 {
+		exitWith(fail("request", "", errors.New("not a command")))
+	}
+	b, err := readMemfd(fds[0])
+	if err != nil {
+		exitWith(fail("request", "", err))
+	}
+	c, err := decodeRun(b)
+	if err != nil {
+		exitWith(fail("request", "", err))
+	}
+	s := &supervisor{full: c.full}
+	if err := s.start(c, fds[1:]); err != nil {
+		exitWith(err)
+	}
+	go s.obey()
+	s.reap()
+}
+
+func exitWith(err error) {
+	_ = sendMessage(controlFD, 0, msgError, encodeError(err))
+	os.Exit(exitBroken)
+}
+
+// catchSignals keeps signals from inside from ending the init: the Go runtime would
+// exit on them although the kernel protects PID 1. They are caught, not ignored,
+// since ignoring would be inherited by the command.
+func catchSignals() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c)
+	go func() {
+		for range c {
+		}
+	}()
+}
+
+// start executes the command; it returns once exec has succeeded.
+func (s *supervisor) start(c *run, stdio []int) error {
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fail("descriptors", "", err)
+	}
+	if err := unix.Chdir(c.dir); err != nil {
+		return &CommandError{Op: "chdir", Path: c.dir, Err: err}
+	}
+	path, err := lookPath(c.argv[0], c.env)
+	if err != nil {
+		return err
+	}
+	argv := c.argv
+	if c.arg0 != "" {
+		argv = append([]string{c.arg0}, argv[1:]...)
+	}
+	syscall.Umask(c.umask)
+	attr := &syscall.ProcAttr{Env: c.env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if c.tty {
+		slave, err := giveTerminal(c)
+		if err != nil {
+			return fail("terminal", "", err)
+		}
+		defer unix.Close(slave)
+		attr.Files = []uintptr{uintptr(slave), uintptr(slave), uintptr(slave)}
+		attr.Sys.Setctty = true
+	} else {
+		for _, fd := range stdio {
+			attr.Files = append(attr.Files, uintptr(fd))
+		}
+	}
+	if err := applyLimits(c.limits, c.full); err != nil {
+		return err
+	}
+	pid, err := syscall.ForkExec(path, argv, attr)
+	closeAll(stdio)
+	if err != nil {
+		return &CommandError{Op: "exec", Path: path, Err: err}
+	}
+	s.pid = pid
+	return fail("status", "", sendMessage(controlFD, 0, msgStarted, nil))
+}
+
+// obey carries out what the daemon says. When the daemon is gone everything goes.
+func (s *supervisor) obey() {
+	for {
+		kind, body, fds, err := recvMessage(controlFD, 0)
+		closeAll(fds)
+		if err != nil {
+			s.killAll()
+			os.Exit(exitBroken)
+		}
+		switch kind {
+		case msgKill:
+			s.killAll()
+		case msgSignal:
+			r := reader{b: body}
+			sig, all := syscall.Signal(r.num()), r.flag()
+			if r.done() == nil {
+				s.signal(sig, all)
+			}
+		}
+	}
+}
+
+func (s *supervisor) signal(sig syscall.Signal, all bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case all && s.full:
+		for _, pid := range descendants() {
+			_ = unix.Kill(pid, sig)
+		}
+	case all:
+		_ = unix.Kill(-1, sig)
+	case !s.ended:
+		group := s.pid
+		if fg := foreground(s.pid); fg > 1 {
+			group = fg
+		}
+		_ = unix.Kill(-group, sig)
+	}
+}
+
+// reap waits for children until the command ends, ends the rest, and reports.
+func (s *supervisor) reap() {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			exitWith(fail("wait", "", err))
+		}
+		var status unix.WaitStatus
+		var usage unix.Rusage
+		s.mu.Lock()
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, &usage)
+		if pid == s.pid && err == nil {
+			s.ended = true
+		}
+		s.mu.Unlock()
+		if !s.ended {
+			continue
+		}
+		strays := s.clear()
+		_ = sendMessage(controlFD, 0, msgExit, encodeExit(status, &usage, strays))
+		os.Exit(0)
+	}
+}
+
+// clear kills and reaps what is left, and tells how many were still alive.
+func (s *supervisor) clear() int {
+	if !reapDead() {
+		return 0
+	}
+	strays := s.alive()
+	s.killAll()
+	for {
+		_, err := unix.Wait4(-1, nil, 0, nil)
+		switch err {
+		case nil, unix.EINTR:
+			if s.full {
+				s.killAll()
+			}
+		default:
+			return strays
+		}
+	}
+}
+
+// reapDead collects children that are dead already; false means none is left.
+func reapDead() bool {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return false
+		case pid == 0:
+			return true
+		}
+	}
+}
+
+func (s *supervisor) alive() int {
+	n := 0
+	var pids []int
+	if s.full {
+		pids = descendants()
+	} else {
+		pids = allPIDs()
+	}
+	for _, pid := range pids {
+		if pid == os.Getpid() {
+			continue
+		}
+		if st, ok := procStat(pid); ok && st.state != 'Z' && st.state != 'X' {
+			n++
+		}
+	}
+	return n
+}
+
+// killAll sends SIGKILL to everything but the init. In a pid namespace that is one
+// atomic call. Without one the tree is stopped first and walked until it no longer
+// grows, since a process could fork between being listed and being killed.
+func (s *supervisor) killAll() {
+	if !s.full {
+		_ = unix.Kill(-1, unix.SIGKILL)
+		return
+	}
+	seen := map[int]bool{}
+	for {
+		grown := false
+		for _, pid := range descendants() {
+			if !seen[pid] {
+				seen[pid] = true
+				grown = true
+				_ = unix.Kill(pid, unix.SIGSTOP)
+			}
+		}
+		if !grown {
+			break
+		}
+	}
+	for _, pid := range descendants() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+// stat is what the init reads from /proc/PID/stat.
+type stat struct {
+	state      byte
+	parent     int
+	foreground int // group of the controlling terminal, or -1
+}
+
+func procStat(pid int) (stat, bool) {
+	b, err := os.ReadFile("/proc/" + itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	// the name in parentheses may hold anything, parentheses included
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return stat{}, false
+	}
+	f := bytes.Fields(b[i+1:])
+	if len(f) < 6 {
+		return stat{}, false
+	}
+	parent, err1 := strconv.Atoi(string(f[1]))
+	fg, err2 := strconv.Atoi(string(f[5]))
+	return stat{f[0][0], parent, fg}, err1 == nil && err2 == nil
+}
+
+func foreground(pid int) int {
+	st, ok := procStat(pid)
+	if !ok {
+		return -1
+	}
+	return st.foreground
+}
+
+func allPIDs() []int {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	var pids []int
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// descendants lists everything below this process.
+func descendants() []int {
+	children := map[int][]int{}
+	for _, pid := range allPIDs() {
+		if st, ok := procStat(pid); ok {
+			children[st.parent] = append(children[st.parent], pid)
+		}
+	}
+	var all []int
+	queue := []int{os.Getpid()}
+	for len(queue) > 0 {
+		next := children[queue[0]]
+		queue = append(queue[1:], next...)
+		all = append(all, next...)
+	}
+	return all
+}

@@ -1,0 +1,261 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Messages between the daemon and an init: one byte of kind, then a body, over
+// SOCK_SEQPACKET. Bodies are small; what can be large travels in a memfd.
+const (
+	msgReady   = 'R' // init: confined, waits for its command
+	msgError   = 'E' // init: class, stage, path, errno, text
+	msgTTY     = 'T' // init: carries the terminal's master
+	msgStarted = 'S' // init: exec has succeeded
+	msgExit    = 'X' // init: how the command ended; nothing else lives
+	msgRun     = 'C' // daemon: carries the command's memfd and stdio
+	msgSignal  = 'G' // daemon: signal and scope
+	msgKill    = 'K' // daemon: kill everything
+)
+
+const (
+	maxMessage = 16 << 10
+	maxFDs     = 4
+)
+
+// recvMessage reads one message. It returns io.EOF when the other end is gone.
+func recvMessage(fd, flags int) (kind byte, body []byte, fds []int, err error) {
+	buf := make([]byte, maxMessage)
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	var n, oobn, rflags int
+	for {
+		n, oobn, rflags, _, err = unix.Recvmsg(fd, buf, oob, flags|unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		if err == unix.ECONNRESET {
+			err = io.EOF
+		}
+		return 0, nil, nil, err
+	}
+	if oobn > 0 {
+		scms, perr := unix.ParseSocketControlMessage(oob[:oobn])
+		for i := range scms {
+			if got, rerr := unix.ParseUnixRights(&scms[i]); rerr == nil {
+				fds = append(fds, got...)
+			}
+		}
+		err = perr
+	}
+	if n == 0 {
+		closeAll(fds)
+		return 0, nil, nil, io.EOF
+	}
+	if err != nil || rflags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(fds)
+		return 0, nil, nil, errors.Join(errors.New("control message is malformed"), err)
+	}
+	return buf[0], buf[1:n], fds, nil
+}
+
+func sendMessage(fd, flags int, kind byte, body []byte, fds ...int) error {
+	msg := append([]byte{kind}, body...)
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	for {
+		err := unix.Sendmsg(fd, msg, oob, nil, flags|unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// control is the daemon's end of the socket. It waits in the runtime's poller, so
+// that a running command costs no thread.
+type control struct {
+	f  *os.File
+	rc syscall.RawConn
+}
+
+// newControl takes over fd.
+func newControl(fd int) (*control, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "sandbox-control")
+	rc, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &control{f, rc}, nil
+}
+
+func (c *control) recv() (kind byte, body []byte, fds []int, err error) {
+	rerr := c.rc.Read(func(fd uintptr) bool {
+		kind, body, fds, err = recvMessage(int(fd), unix.MSG_DONTWAIT)
+		return err != unix.EAGAIN
+	})
+	if rerr != nil {
+		return 0, nil, nil, rerr
+	}
+	return kind, body, fds, err
+}
+
+func (c *control) send(kind byte, body []byte, fds ...int) error {
+	var err error
+	werr := c.rc.Write(func(fd uintptr) bool {
+		err = sendMessage(int(fd), unix.MSG_DONTWAIT, kind, body, fds...)
+		return err != unix.EAGAIN
+	})
+	if werr != nil {
+		return werr
+	}
+	return err
+}
+
+func (c *control) close() error { return c.f.Close() }
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// memfd returns an anonymous file that holds b, with its offset at the start.
+func memfd(name string, b []byte) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	for off := 0; off < len(b); {
+		n, err := unix.Pwrite(fd, b[off:], int64(off))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+		off += n
+	}
+	return fd, nil
+}
+
+// readMemfd reads a whole memfd and closes it.
+func readMemfd(fd int) ([]byte, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size)
+	for off := 0; off < len(b); {
+		n, err := unix.Pread(fd, b[off:], int64(off))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, io.ErrUnexpectedEOF
+		}
+		off += n
+	}
+	return b, nil
+}
+
+// stageError is a failed step inside the init, or in the daemon's preparation.
+type stageError struct {
+	stage, path string
+	err         error
+}
+
+func (e *stageError) Error() string { return e.stage + " " + e.path + ": " + e.err.Error() }
+func (e *stageError) Unwrap() error { return e.err }
+
+func fail(stage, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var se *stageError
+	if errors.As(err, &se) {
+		return err
+	}
+	return &stageError{stage, path, err}
+}
+
+const (
+	classSetup = iota
+	classCommand
+)
+
+func encodeError(err error) []byte {
+	var w writer
+	var ce *CommandError
+	var se *stageError
+	class, stage, path, cause := classSetup, "init", "", err
+	switch {
+	case errors.As(err, &ce):
+		class, stage, path, cause = classCommand, ce.Op, ce.Path, ce.Err
+	case errors.As(err, &se):
+		stage, path, cause = se.stage, se.path, se.err
+	}
+	var no syscall.Errno
+	errors.As(cause, &no)
+	if len(path) > 4096 {
+		path = path[:4096]
+	}
+	w.num(uint64(class))
+	w.str(stage)
+	w.str(path)
+	w.num(uint64(no))
+	w.str(cause.Error())
+	return w.b
+}
+
+// decodeError makes the typed error of what an init reported.
+func decodeError(b []byte) error {
+	r := reader{b: b}
+	class, stage, path, no, text := r.num(), r.str(), r.str(), r.num(), r.str()
+	if err := r.done(); err != nil {
+		return &SetupError{Stage: "init", Err: err}
+	}
+	var cause error = syscall.Errno(no)
+	if class == classCommand {
+		if no == 0 {
+			cause = errors.New(text)
+		}
+		return &CommandError{Op: stage, Path: path, Err: cause}
+	}
+	if no == 0 || text != cause.Error() {
+		cause = &reported{text, syscall.Errno(no)}
+	}
+	return explain(&stageError{stage, path, cause})
+}
+
+// reported keeps the init's words and still answers errors.Is with the errno.
+type reported struct {
+	text string
+	no   syscall.Errno
+}
+
+func (e *reported) Error() string { return e.text }
+func (e *reported) Unwrap() error {
+	if e.no == 0 {
+		return nil
+	}
+	return e.no
+}
