@@ -111,7 +111,6 @@ func writeUntil(s wire.Stream) error {
 
 func testBothWays(t *testing.T, a, b wire.Stream) {
 	there, back := noise(1<<20), noise(1<<20+1)
-	// Only the opener's first byte makes a QUIC stream known to the other side.
 	sentA, sentB := send(a, there), send(b, back)
 	received := make(chan []byte, 1)
 	go func() {
