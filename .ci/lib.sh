@@ -37,4 +37,4 @@ retry() {
 }
 
 # have tells whether the module has a package, by its path inside the module.
-have() { go list ./... | grep -qxF "$module/$1"; }
+have() { grep -qxF "$module/$1" <<<"$all_packages"; }
