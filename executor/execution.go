@@ -29,6 +29,7 @@ type execution struct {
 	controller *LocalProcess // nil: detached
 	generation uint64
 	claims     map[wire.ID]uint64 // highest attempt of each client instance
+	requests   map[wire.ID]uint64 // highest request of each client instance
 	cause      wire.Cause         // why postern ended it; zero: it did not
 	grace      *time.Timer        // runs while detached
 	limit      *time.Timer
@@ -40,7 +41,7 @@ type execution struct {
 func (x *execution) begin(run Running, timeout time.Duration) {
 	x.run = run
 	if w := run.Stdin(); w != nil {
-		x.input = newInputQueue(wire.InputWindow)
+		x.input = newInputQueue(wire.InputQueue)
 		go x.input.pump(w, x.info.TTY)
 	}
 	if timeout > 0 {

@@ -14,7 +14,8 @@ type inputQueue struct {
 	window uint64
 
 	mu       sync.Mutex
-	buf      []byte // accepted, not written; begins at written
+	chunks   [][]byte // accepted, not written; they begin at written
+	size     int      // of chunks
 	written  uint64
 	ended    bool          // no more is accepted
 	closed   bool          // the command reads no more
@@ -25,10 +26,11 @@ type inputQueue struct {
 func newInputQueue(window int) *inputQueue { return &inputQueue{window: uint64(window)} }
 
 // accepted is the offset up to which the input was taken over. Callers hold mu.
-func (q *inputQueue) accepted() uint64 { return q.written + uint64(len(q.buf)) }
+func (q *inputQueue) accepted() uint64 { return q.written + uint64(q.size) }
 
-// offer takes p, which begins at offset, as far as the credit goes, and returns how much
-// of it is now accepted, what was known before included. A hole is an error.
+// offer takes p over, which begins at offset, as far as the credit goes, and returns how much
+// of it is now accepted, what was known before included. A hole is an error. The queue owns
+// what it accepted.
 func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,8 +48,9 @@ func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 	if room := q.written + q.window - have; uint64(len(fresh)) > room {
 		fresh = fresh[:room]
 	}
-	q.buf = append(q.buf, fresh...)
 	if len(fresh) > 0 {
+		q.chunks = append(q.chunks, fresh)
+		q.size += len(fresh)
 		wakeAll(&q.work)
 	}
 	return int(have-offset) + len(fresh), nil
@@ -72,6 +75,13 @@ func (q *inputQueue) state() (written, limit uint64, closed bool) {
 	return q.written, q.written + q.window, q.closed
 }
 
+// stateIdle is state, and whether nothing accepted is left to write.
+func (q *inputQueue) stateIdle() (written, limit uint64, closed, idle bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.written, q.written + q.window, q.closed, q.size == 0
+}
+
 // changed is closed at the next progress after this call.
 func (q *inputQueue) changed() <-chan struct{} {
 	q.mu.Lock()
@@ -88,7 +98,7 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 	var atLineStart = true
 	for {
 		q.mu.Lock()
-		for len(q.buf) == 0 && !q.ended && !q.closed {
+		for q.size == 0 && !q.ended && !q.closed {
 			if q.work == nil {
 				q.work = make(chan struct{})
 			}
@@ -97,12 +107,16 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 			<-work
 			q.mu.Lock()
 		}
-		buf, closed := q.buf, q.closed
+		var chunk []byte
+		if q.size > 0 {
+			chunk = q.chunks[0]
+		}
+		closed := q.closed
 		q.mu.Unlock()
 		if closed {
 			break
 		}
-		if len(buf) == 0 { // ended, and all is written
+		if chunk == nil { // ended, and all is written
 			if terminal {
 				eof := "\x04"
 				if !atLineStart {
@@ -112,9 +126,9 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 			}
 			break
 		}
-		n, err := w.Write(buf[:min(len(buf), wire.MaxChunk)])
+		n, err := w.Write(chunk)
 		if n > 0 {
-			atLineStart = buf[n-1] == '\n'
+			atLineStart = chunk[n-1] == '\n'
 		}
 		q.wrote(n, err)
 	}
@@ -127,8 +141,12 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 func (q *inputQueue) wrote(n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	rest := copy(q.buf, q.buf[n:])
-	q.buf = q.buf[:rest]
+	if q.size > 0 { // else shut has emptied the queue meanwhile
+		if q.chunks[0] = q.chunks[0][n:]; len(q.chunks[0]) == 0 {
+			q.chunks = q.chunks[1:]
+		}
+		q.size -= n
+	}
 	q.written += uint64(n)
 	if err != nil {
 		q.closed = true
@@ -141,7 +159,7 @@ func (q *inputQueue) shut() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.buf = nil
+	q.chunks, q.size = nil, 0
 	wakeAll(&q.work)
 	wakeAll(&q.progress)
 }

@@ -33,6 +33,14 @@ func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration) {
 	return s, min(grace, c.MaxGrace)
 }
 
+// limits is what a welcome tells the client.
+func (c *LocalConfig) limits() wire.SessionLimits {
+	return wire.SessionLimits{
+		Message: wire.MaxMessage, Window: wire.OutputWindow,
+		GraceMillis: uint64(c.MaxGrace / time.Millisecond), Sandbox: uint8(c.Max),
+	}
+}
+
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environ is what the command gets: inherited as asked, less what is excluded, then what

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"sync"
@@ -67,6 +68,7 @@ func (p *LocalProcess) Write(ctx context.Context, offset uint64, b []byte) error
 	if p.x.input == nil {
 		return errNoStdin
 	}
+	b = bytes.Clone(b) // the caller may use its buffer again
 	for {
 		changed := p.x.input.changed()
 		n, err := p.x.input.offer(offset, b)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ func (t *table) start(ctx context.Context, principal string, p wire.ExecParams) 
 	t.sweep()
 	if e := t.entries[key]; e != nil {
 		t.mu.Unlock()
-		return e.wait(ctx, hash)
+		return t.repeat(ctx, e, hash)
 	}
 	switch {
 	case t.closed:
@@ -115,8 +116,8 @@ func (t *table) start(ctx context.Context, principal string, p wire.ExecParams) 
 	return x, err
 }
 
-// wait is the answer to a repeated Start.
-func (e *entry) wait(ctx context.Context, hash [sha256.Size]byte) (*execution, error) {
+// repeat is the answer to a repeated Start.
+func (t *table) repeat(ctx context.Context, e *entry, hash [sha256.Size]byte) (*execution, error) {
 	if e.hash != hash {
 		return nil, wire.Errorf(wire.CodeConflict, "this exec id belongs to another request")
 	}
@@ -125,6 +126,13 @@ func (e *entry) wait(ctx context.Context, hash [sha256.Size]byte) (*execution, e
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return e.outcome()
+}
+
+// outcome is what a ready entry holds. Callers hold the table's mu.
+func (e *entry) outcome() (*execution, error) {
 	if e.exec == nil && e.err == nil {
 		return nil, errSwept
 	}
@@ -180,10 +188,7 @@ func (t *table) find(principal string, id wire.ExecID) (*execution, error) {
 	if e == nil || !isClosed(e.ready) {
 		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", id)
 	}
-	if e.exec == nil {
-		return nil, cmp.Or(e.err, error(errSwept))
-	}
-	return e.exec, nil
+	return e.outcome()
 }
 
 func (t *table) list(principal string) []wire.ExecInfo {
@@ -243,16 +248,19 @@ func (t *table) sweep() {
 func (t *table) close() error {
 	t.mu.Lock()
 	t.closed = true
-	var all []*execution
-	for _, e := range t.entries {
-		if isClosed(e.ready) && e.exec != nil && !isClosed(e.exec.done) {
-			all = append(all, e.exec)
-		}
-	}
+	entries := slices.Collect(maps.Values(t.entries))
 	t.mu.Unlock()
-	for _, x := range all {
-		x.terminate(wire.CauseTerminated, 0)
-		x.log.setFree(true)
+	var all []*execution
+	for _, e := range entries {
+		<-e.ready
+		t.mu.Lock()
+		x := e.exec
+		t.mu.Unlock()
+		if x != nil && !isClosed(x.done) {
+			x.terminate(wire.CauseTerminated, 0)
+			x.log.setFree(true)
+			all = append(all, x)
+		}
 	}
 	for _, x := range all {
 		<-x.done

@@ -38,9 +38,11 @@ const (
 	MaxChunk         = 32 << 10
 	MaxText          = 1 << 10 // bytes of any text meant for people
 
-	// InputWindow is how much stdin a client may send before Started told it more,
-	// and how much the executor keeps unwritten.
+	// InputWindow is how much stdin a client may send before Started told it more.
 	InputWindow = 64 << 10
+	// InputQueue is how much stdin an executor keeps that the command has not read yet:
+	// one window of a path of 50 ms at 20 MB/s.
+	InputQueue = 1 << 20
 	// OutputWindow is how much unacknowledged output an executor keeps per exec
 	// before it stops reading from the command.
 	OutputWindow = 4 << 20

@@ -1,0 +1,258 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+)
+
+// conversation is one channel with a client. The goroutine of the circuit reads; where the
+// conversation is about an exec a second one writes. Neither waits for the other, so a
+// signal never waits behind data. A failure of either detaches the handle and ends both.
+type conversation struct {
+	conn    *noiseconn.Conn
+	session *session
+	backend *Local
+	// authorized asks the current files, before anything is done for the client.
+	authorized func() error
+
+	process *LocalProcess
+	claim   claim
+	poke    chan struct{} // something for the writer in replies or stop
+
+	mu      sync.Mutex
+	replies []wire.Message
+	stop    *wire.Error // end the conversation, and say this
+}
+
+const maxReplies = 256
+
+func newConversation(conn *noiseconn.Conn, s *session, backend *Local, authorized func() error) *conversation {
+	return &conversation{conn: conn, session: s, backend: backend, authorized: authorized, poke: make(chan struct{}, 1)}
+}
+
+// serve reads the first message and does what it asks for, until the channel ends.
+func (c *conversation) serve(ctx context.Context) error {
+	c.conn.SetReadDeadline(time.Now().Add(wire.HandshakeTimeout))
+	first, err := c.conn.Recv()
+	if err == io.EOF { // a renewal: the session was all that it wanted
+		return c.conn.CloseWrite()
+	}
+	if unsupported, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+		return c.refuse(wire.Errorf(wire.CodeUnsupported, "%v", unsupported))
+	}
+	if err != nil {
+		return err
+	}
+	deadline, ok := openingDeadline(first)
+	if !ok {
+		return c.refuse(wire.Errorf(wire.CodeUnsupported, "a channel cannot begin with a %T", first))
+	}
+	if c.session.Clock() > deadline {
+		return c.refuse(wire.Errorf(wire.CodeLate, "the request arrived too late and was not carried out"))
+	}
+	if err := c.authorized(); err != nil {
+		return c.refuse(err)
+	}
+	switch m := first.(type) {
+	case *wire.Start:
+		c.claim = claim{m.Instance, m.Attempt}
+		c.process, err = c.backend.start(ctx, m.Params(), c.claim)
+	case *wire.Attach:
+		c.claim = claim{m.Instance, m.Attempt}
+		c.process, err = c.backend.attach(m.ID, m.Control, c.claim)
+	case *wire.Control:
+		return c.control(ctx, m)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	defer c.process.Close()
+	after := uint64(0)
+	if m, ok := first.(*wire.Attach); ok && (m.LogEpoch == nil || *m.LogEpoch == c.process.x.log.epoch) {
+		after = m.After
+	}
+	return c.run(ctx, after)
+}
+
+// openingDeadline is by when the first message of a channel had to arrive.
+func openingDeadline(m wire.Message) (time.Duration, bool) {
+	var ms uint64
+	switch m := m.(type) {
+	case *wire.Start:
+		ms = m.Deadline
+	case *wire.Attach:
+		ms = m.Deadline
+	case *wire.Control:
+		ms = m.Deadline
+	default:
+		return 0, false
+	}
+	const most = uint64(wire.SessionAge / time.Millisecond * 2)
+	return time.Duration(min(ms, most)) * time.Millisecond, true
+}
+
+func (c *conversation) control(ctx context.Context, m *wire.Control) error {
+	if m.Verb != wire.VerbList {
+		return c.refuse(wire.Errorf(wire.CodeUnsupported, "unknown question %d", m.Verb))
+	}
+	infos, err := c.backend.List(ctx)
+	if err != nil {
+		return c.refuse(err)
+	}
+	list := &wire.List{}
+	for _, i := range infos[max(0, len(infos)-maxListed):] {
+		list.Execs = append(list.Execs, wire.NewListItem(i))
+	}
+	if err := c.conn.Send(list); err != nil {
+		return err
+	}
+	return c.conn.CloseWrite()
+}
+
+// maxListed keeps a List below the limits of a message.
+const maxListed = 1000
+
+// refuse answers the first message with a reason, where the client can verify it.
+func (c *conversation) refuse(err error) error {
+	e, ok := errors.AsType[*wire.Error](err)
+	if !ok {
+		e = wire.Errorf(wire.CodeInternal, "%v", err)
+	}
+	if err := c.conn.Send(wire.Refusal(e)); err != nil {
+		return err
+	}
+	return c.conn.CloseWrite()
+}
+
+// run carries the conversation about one exec.
+func (c *conversation) run(ctx context.Context, after uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var written sync.WaitGroup
+	written.Go(func() {
+		if err := c.write(ctx, after); err != nil {
+			c.conn.Reset(wire.CodeOf(err)) // the reader then ends too
+		}
+	})
+	err := c.read()
+	cancel()
+	if err == io.EOF {
+		err = nil // the client detached
+	}
+	if err != nil {
+		c.conn.Reset(wire.CodeOf(err))
+	}
+	written.Wait()
+	return err
+}
+
+// end makes the writer say why, and end the conversation.
+func (c *conversation) end(e *wire.Error) {
+	c.mu.Lock()
+	if c.stop == nil {
+		c.stop = e
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *conversation) reply(m wire.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.replies) >= maxReplies {
+		return wire.Errorf(wire.CodeProtocol, "too many requests without reading the answers")
+	}
+	c.replies = append(c.replies, m)
+	c.wake()
+	return nil
+}
+
+func (c *conversation) wake() {
+	select {
+	case c.poke <- struct{}{}:
+	default:
+	}
+}
+
+// read handles what the client sends until it ends the channel (io.EOF) or fails.
+func (c *conversation) read() error {
+	for {
+		c.conn.SetReadDeadline(time.Now().Add(wire.PingSilence))
+		m, err := c.conn.Recv()
+		if unsupported, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+			return wire.Errorf(wire.CodeUnsupported, "%v", unsupported)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.handle(m); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *conversation) handle(m wire.Message) error {
+	p := c.process
+	switch m := m.(type) {
+	case *wire.Input:
+		return c.input(m)
+	case *wire.InputEnd:
+		if p.control && p.x.input != nil && p.usable() == nil {
+			return p.x.input.end()
+		}
+	case *wire.Ack:
+		if p.control && p.usable() == nil {
+			p.x.log.ack(m.Seq)
+		}
+	case *wire.Resize:
+		return c.request(m.Request, func() error { return p.Resize(context.Background(), m.Size) })
+	case *wire.SignalMessage:
+		return c.request(m.Request, func() error { return p.Signal(context.Background(), m.Signal) })
+	case *wire.Terminate:
+		return c.request(m.Request, func() error { return p.Terminate(context.Background(), m.Grace()) })
+	case *wire.Ping:
+		if lag := c.session.Clock() - time.Duration(min(m.Clock, 1<<40))*time.Millisecond; lag > wire.PingLag {
+			return wire.Errorf(wire.CodeTimeout, "the channel is %v behind", lag.Round(time.Second))
+		}
+	default:
+		return wire.Errorf(wire.CodeProtocol, "unexpected %T", m)
+	}
+	return nil
+}
+
+// input takes stdin over. A client never sends past its credit, so all of it has room.
+// What comes for a command that reads no more is dropped: InputAck says so.
+func (c *conversation) input(m *wire.Input) error {
+	p := c.process
+	if !p.control || p.usable() != nil {
+		return nil // superseded: late messages are void
+	}
+	if p.x.input == nil {
+		return errNoStdin
+	}
+	n, err := p.x.input.offer(m.Offset, m.Data)
+	switch {
+	case errors.Is(err, wire.ErrStdinClosed):
+		return nil
+	case err != nil:
+		return err
+	case n < len(m.Data):
+		return wire.Errorf(wire.CodeProtocol, "input past its credit")
+	}
+	return nil
+}
+
+// request acts once on each number of a client instance, and answers every time.
+func (c *conversation) request(number uint64, do func() error) error {
+	var err error
+	if c.process.x.firstTime(c.claim.instance, number) {
+		err = do()
+	}
+	return c.reply(wire.NewDone(number, err))
+}

@@ -1,0 +1,290 @@
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/quicconn"
+)
+
+// Config says who the executor is, how it reaches its relay and who may use it.
+type Config struct {
+	Key   *keys.PrivateKey
+	Name  string         // wanted at the relay
+	Relay keys.PublicKey // pinned
+	// Dial makes one connection to the relay; it is called again whenever one is lost.
+	Dial func(context.Context) (wire.Transport, error)
+	// Clients is the authorized_clients file as it is now. Nil, or a nil result: nobody.
+	Clients func() *keys.AuthorizedClients
+	Backend *Local
+	// Registered, if not nil, is called after each registration.
+	Registered func(wire.HopWelcome)
+	// Backoff between attempts; the zero value is for production.
+	Backoff  quicconn.Backoff
+	Software string
+	Log      *slog.Logger    // nil: nothing
+	Clock    noiseconn.Clock // nil: the boot clock
+}
+
+// Executor serves clients through a relay. Make it with New.
+type Executor struct {
+	cfg      Config
+	instance wire.ID
+	epoch    wire.ID
+	sessions *sessions
+
+	pendingMu sync.Mutex
+	pending   map[[32]byte]int // handshakes by the client key that the relay reported
+	total     int
+}
+
+// Handshakes that may be under way at once. A flood from one client leaves room for others, and
+// costs it streams, never the connection to the relay.
+const (
+	maxPending          = 256
+	maxPendingPerClient = 128
+)
+
+// New checks the configuration.
+func New(cfg Config) (*Executor, error) {
+	switch {
+	case cfg.Key == nil || cfg.Key.Kind() != keys.Executor:
+		return nil, errors.New("executor: no executor key")
+	case cfg.Backend == nil:
+		return nil, errors.New("executor: no backend")
+	}
+	if cfg.Clients == nil {
+		cfg.Clients = func() *keys.AuthorizedClients { return nil }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Executor{
+		cfg: cfg, instance: wire.ID(wire.NewExecID()), epoch: wire.ID(wire.NewExecID()),
+		sessions: newSessions(), pending: make(map[[32]byte]int),
+	}, nil
+}
+
+// Run keeps the executor registered until ctx ends, and returns ctx's cause when every circuit
+// has ended. No refusal makes it give up: whoever can lift it may do so later. Running
+// commands are not touched; they are the backend's.
+func (e *Executor) Run(ctx context.Context) error {
+	if e.cfg.Dial == nil || e.cfg.Relay.IsZero() {
+		return errors.New("executor: no relay")
+	}
+	backoff := e.cfg.Backoff
+	backoff.Waiting = func(cause error, wait time.Duration) {
+		e.cfg.Log.Warn("not registered", "err", cause, "retry_in", wait.Round(time.Millisecond))
+	}
+	return quicconn.Redial(ctx, backoff, e.connect)
+}
+
+// connect is one registration, from dial to loss.
+func (e *Executor) connect(ctx context.Context) (established time.Time, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	joining, done := context.WithTimeout(ctx, wire.HandshakeTimeout)
+	defer done()
+	t, err := e.cfg.Dial(joining)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer t.Close(wire.CodeShutdown, "")
+	hop, err := noiseconn.Join(joining, t, e.cfg.Key, e.cfg.Relay, &wire.HopHello{
+		Role: wire.RoleExecutor, Versions: wire.Versions, Name: e.cfg.Name, Instance: e.instance, Software: e.cfg.Software,
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	established = time.Now()
+	e.cfg.Log.Info("registered", "name", hop.Welcome.Name, "generation", hop.Welcome.Generation)
+	if e.cfg.Registered != nil {
+		e.cfg.Registered(hop.Welcome)
+	}
+	var circuits sync.WaitGroup
+	circuits.Go(func() { cancel(hop.Run(ctx, wire.ExecutorHeartbeat)) })
+	for {
+		s, err := t.AcceptStream(ctx)
+		if err != nil {
+			cancel(err)
+			break
+		}
+		circuits.Go(func() { e.incoming(ctx, s) })
+	}
+	err = context.Cause(ctx)
+	t.Close(wire.CodeShutdown, "")
+	circuits.Wait()
+	return established, err
+}
+
+// incoming reads the relay's frame and serves the circuit.
+func (e *Executor) incoming(ctx context.Context, s wire.Stream) {
+	s.SetReadDeadline(time.Now().Add(wire.HeaderTimeout))
+	m, err := wire.ReadFrame(s)
+	in, ok := m.(*wire.Incoming)
+	if err != nil || !ok {
+		s.Reset(wire.CodeProtocol)
+		return
+	}
+	s.SetReadDeadline(time.Time{})
+	if err := e.ServeCircuit(ctx, s, in.Client); err != nil {
+		e.cfg.Log.Debug("circuit ended", "circuit", in.Circuit, "err", err)
+	}
+}
+
+// ServeCircuit serves what one client begins on s, and returns when it is over. hint is
+// the client key that the relay saw; it only spreads limits. The stream is the caller's
+// until then, and of no use afterwards.
+func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byte) error {
+	stop := context.AfterFunc(ctx, func() { s.Reset(wire.CodeShutdown) })
+	defer stop()
+	if !e.enter(hint) {
+		s.Reset(wire.CodeBusy)
+		return errors.New("too many handshakes under way")
+	}
+	conn, session, err := e.accept(ctx, s)
+	e.leave(hint)
+	if err != nil {
+		finish(s, wire.CodeOf(err))
+		return err
+	}
+	if conn == nil { // refused, in Noise
+		finish(s, wire.CodeUnauthorized)
+		return nil
+	}
+	c := newConversation(conn, session, e.cfg.Backend.As(session.client.String()), func() error { return e.authorized(session.client) })
+	e.sessions.enter(session, c)
+	err = c.serve(ctx)
+	e.sessions.leave(session, c)
+	if err != nil {
+		s.Reset(wire.CodeOf(err))
+		return err
+	}
+	finish(s, wire.CodeCancelled)
+	return nil
+}
+
+// finish lets the peer read what was written last: it waits a little for the peer to end its
+// side, then makes sure that the stream is over.
+func finish(s wire.Stream, code wire.Code) {
+	s.CloseWrite()
+	s.SetReadDeadline(time.Now().Add(wire.HeaderTimeout))
+	var buf [512]byte
+	for {
+		if _, err := s.Read(buf[:]); err != nil {
+			break
+		}
+	}
+	s.Reset(code)
+}
+
+// accept ends in an admitted client's channel and its session, or in a refusal, where it
+// returns no connection.
+func (e *Executor) accept(ctx context.Context, s wire.Stream) (*noiseconn.Conn, *session, error) {
+	ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
+	defer cancel()
+	cfg := noiseconn.ResponderConfig{Static: e.cfg.Key, Prologue: noiseconn.EndToEndPrologue(), Epoch: e.epoch, Clock: e.cfg.Clock}
+	in, err := noiseconn.AcceptAny(ctx, s, cfg, e.sessions.lookup)
+	if err != nil {
+		return nil, nil, err
+	}
+	if in.Conn != nil {
+		session := e.sessions.find(in.Session.ID())
+		if session == nil { // dropped this very moment
+			return nil, nil, &wire.Error{Code: wire.CodeNoChannel}
+		}
+		return in.Conn, session, nil
+	}
+	conn, session, err := e.admit(in.Pending)
+	if refusal, ok := errors.AsType[*wire.Error](err); ok && conn == nil {
+		e.cfg.Log.Info("client refused", "code", refusal.Code, "err", refusal)
+		return nil, nil, in.Pending.Refuse(refusal)
+	}
+	return conn, session, err
+}
+
+// admit decides on a client that has proven its key.
+func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error) {
+	client, err := keys.NewPublicKey(keys.Client, p.Peer())
+	if err != nil {
+		return nil, nil, wire.Errorf(wire.CodeUnauthorized, "no valid client key")
+	}
+	hello, err := wire.DecodeAs[*wire.Hello](p.Hello())
+	if err != nil {
+		return nil, nil, wire.Errorf(wire.CodeProtocol, "%v", err)
+	}
+	if !hello.Versions.Agrees(wire.Versions, wire.Version) {
+		return nil, nil, wire.Errorf(wire.CodeVersion, "this executor speaks wire versions %d to %d, the client %d to %d",
+			wire.Versions.Min, wire.Versions.Max, hello.Versions.Min, hello.Versions.Max)
+	}
+	if err := e.authorized(client); err != nil {
+		return nil, nil, err
+	}
+	welcome := &wire.Welcome{
+		Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
+		Limits: e.cfg.Backend.table.cfg.limits(),
+	}
+	rand.Read(welcome.Random[:])
+	conn, err := p.Accept(welcome)
+	if err != nil {
+		return nil, nil, err
+	}
+	ns, err := noiseconn.NewSession(conn, hello, welcome)
+	if err != nil {
+		return conn, nil, err
+	}
+	s := &session{Session: ns, client: client, used: ns.Clock()}
+	if err := e.sessions.add(s, hello.Replaces); err != nil {
+		conn.Send(wire.Refusal(err.(*wire.Error)))
+		conn.CloseWrite()
+		return conn, nil, err
+	}
+	return conn, s, nil
+}
+
+func (e *Executor) authorized(client keys.PublicKey) error {
+	if _, ok := e.cfg.Clients().Lookup(client); !ok {
+		return wire.Errorf(wire.CodeUnauthorized, "this executor's authorized_clients does not list the key %s", client)
+	}
+	return nil
+}
+
+// Recheck ends the sessions of clients that are not allowed any more, and what they run.
+// Call it when the file has changed.
+func (e *Executor) Recheck() {
+	conversations, clients := e.sessions.revoke(func(k keys.PublicKey) bool { return e.authorized(k) == nil })
+	for _, c := range conversations {
+		c.end(wire.Errorf(wire.CodeRevoked, "this client's key was removed"))
+	}
+	for _, k := range clients {
+		e.cfg.Backend.table.endAll(k.String(), wire.CauseRevoked)
+		e.cfg.Log.Info("client removed", "peer", k)
+	}
+}
+
+func (e *Executor) enter(hint [32]byte) bool {
+	e.pendingMu.Lock()
+	defer e.pendingMu.Unlock()
+	if e.total >= maxPending || e.pending[hint] >= maxPendingPerClient {
+		return false
+	}
+	e.total++
+	e.pending[hint]++
+	return true
+}
+
+func (e *Executor) leave(hint [32]byte) {
+	e.pendingMu.Lock()
+	defer e.pendingMu.Unlock()
+	e.total--
+	if e.pending[hint]--; e.pending[hint] == 0 {
+		delete(e.pending, hint)
+	}
+}

@@ -1,0 +1,168 @@
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/creack/pty"
+
+	"github.com/postern-relay/postern/sandbox"
+	"github.com/postern-relay/postern/wire"
+)
+
+// sandboxRunner runs commands in the sandbox of this machine. It is the one place where
+// wire's modes and codes meet the sandbox's.
+type sandboxRunner struct {
+	launcher *sandbox.Launcher
+}
+
+// NewSandboxRunner is the Runner of the product. The launcher stays the caller's.
+func NewSandboxRunner(l *sandbox.Launcher) Runner { return &sandboxRunner{l} }
+
+var sandboxModes = map[wire.SandboxMode]sandbox.Mode{
+	wire.SandboxReadOnly:       sandbox.ReadOnly,
+	wire.SandboxWorkspaceWrite: sandbox.WorkspaceWrite,
+	wire.SandboxFullAccess:     sandbox.FullAccess,
+}
+
+// Run implements Runner.
+func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
+	cmd := sandbox.Command{Argv: s.Argv, Arg0: s.Arg0, Env: s.Env, Dir: s.Dir, Umask: int(s.Umask)}
+	policy := sandbox.Policy{Mode: sandboxModes[s.Sandbox], Roots: s.Roots}
+	p := &sandboxProcess{}
+	if s.TTY != nil {
+		cmd.TTY = &sandbox.WinSize{Rows: s.TTY.Rows, Cols: s.TTY.Cols}
+	} else if err := p.makePipes(s, &cmd); err != nil {
+		return nil, wire.Errorf(wire.CodeInternal, "no pipe for the command: %v", err)
+	}
+	proc, err := r.launcher.Start(ctx, policy, cmd)
+	for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+		if f != nil && (f != cmd.Stderr || !s.Merge) {
+			f.Close() // the command has them now
+		}
+	}
+	if err != nil {
+		p.closeOurs()
+		return nil, startError(s, err)
+	}
+	p.proc = proc
+	if s.TTY != nil {
+		p.tty = proc.TTY()
+		p.stdin = p.tty
+		p.outputs = []OutputPipe{{wire.Terminal, p.tty}}
+	}
+	return p, nil
+}
+
+// sandboxProcess implements Running.
+type sandboxProcess struct {
+	proc    *sandbox.Process
+	stdin   io.WriteCloser
+	outputs []OutputPipe
+	tty     *os.File
+}
+
+// makePipes gives the command pipes as asked for: no stdin means the null device.
+func (p *sandboxProcess) makePipes(s Spec, cmd *sandbox.Command) error {
+	output := func(stream wire.OutputStream) (*os.File, error) {
+		ours, theirs, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		theirs.Fd() // makes the end blocking: the command must not meet EAGAIN
+		p.outputs = append(p.outputs, OutputPipe{stream, ours})
+		return theirs, nil
+	}
+	var err error
+	if cmd.Stdout, err = output(wire.Stdout); err == nil {
+		if s.Merge {
+			cmd.Stderr = cmd.Stdout
+		} else {
+			cmd.Stderr, err = output(wire.Stderr)
+		}
+	}
+	if err == nil && s.Stdin {
+		var theirs, ours *os.File
+		if theirs, ours, err = os.Pipe(); err == nil {
+			theirs.Fd()
+			cmd.Stdin, p.stdin = theirs, ours
+		}
+	}
+	if err != nil {
+		p.closeOurs()
+		for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+	return err
+}
+
+func (p *sandboxProcess) closeOurs() {
+	if p.stdin != nil {
+		p.stdin.Close()
+	}
+	for _, o := range p.outputs {
+		o.Pipe.Close()
+	}
+}
+
+func (p *sandboxProcess) Stdin() io.WriteCloser { return p.stdin }
+func (p *sandboxProcess) Outputs() []OutputPipe { return p.outputs }
+
+func (p *sandboxProcess) Signal(s wire.Signal) error {
+	return p.proc.Signal(syscall.Signal(s.Number()))
+}
+
+func (p *sandboxProcess) SignalAll(s wire.Signal) error {
+	return p.proc.SignalAll(syscall.Signal(s.Number()))
+}
+
+func (p *sandboxProcess) Kill() error { return p.proc.Kill() }
+
+func (p *sandboxProcess) Resize(size wire.WinSize) error {
+	return pty.Setsize(p.tty, &pty.Winsize{Rows: size.Rows, Cols: size.Cols})
+}
+
+func (p *sandboxProcess) Wait() Ended {
+	r, err := p.proc.Wait()
+	if err != nil { // the init is gone without a word: everything in the sandbox went with it
+		return Ended{Signal: "KILL"}
+	}
+	if r.Signal != 0 {
+		return Ended{Signal: wire.SignalNumber(int(r.Signal)), Strays: r.Strays}
+	}
+	return Ended{Code: r.ExitCode, Strays: r.Strays}
+}
+
+// startError turns the sandbox's errors into codes and one clear line.
+func startError(s Spec, err error) error {
+	if e, ok := errors.AsType[*sandbox.CommandError](err); ok {
+		return commandError(s, e)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return wire.Errorf(wire.CodeSandbox, "%v", err)
+}
+
+func commandError(s Spec, e *sandbox.CommandError) error {
+	missing := errors.Is(e.Err, fs.ErrNotExist) || errors.Is(e.Err, syscall.ENOTDIR)
+	switch {
+	case e.Op == "chdir":
+		return wire.Errorf(wire.CodeBadRequest, "working directory %s: %v", s.Dir, e.Err)
+	case missing && strings.ContainsAny(s.Argv[0], " \t") && len(s.Argv) == 1:
+		return wire.Errorf(wire.CodeNotFoundCmd, "%q: command not found (did you mean: sh -c '...'?)", s.Argv[0])
+	case missing && e.Op == "exec":
+		return wire.Errorf(wire.CodeNotFoundCmd, "%s: command not found, or its interpreter is missing", s.Argv[0])
+	case missing:
+		return wire.Errorf(wire.CodeNotFoundCmd, "%s: command not found", s.Argv[0])
+	}
+	return wire.Errorf(wire.CodeNotExec, "%s: %v", s.Argv[0], e.Err)
+}

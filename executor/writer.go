@@ -1,0 +1,167 @@
+package executor
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// write sends Started, then everything that the exec has for the client, until Exit
+// and FIN, or until the handle is taken away. It returns an error when the channel is of no
+// more use. Output is not held back here: the log stops the command when too much of it
+// is unacknowledged.
+func (c *conversation) write(ctx context.Context, sent uint64) error {
+	p, x := c.process, c.process.x
+	if err := c.conn.Send(x.started(p)); err != nil {
+		return err
+	}
+	ping := time.NewTicker(wire.PingInterval)
+	defer ping.Stop()
+	var acked inputAck
+	if x.input != nil {
+		acked.offset, acked.limit, acked.closed = x.input.state()
+	}
+	for {
+		var inputChanged <-chan struct{}
+		if x.input != nil && p.control {
+			inputChanged = x.input.changed()
+		}
+		more := x.log.wake(sent)
+		if err := c.sendReplies(); err != nil {
+			return err
+		}
+		if x.input != nil && p.control {
+			if err := c.sendInputAck(&acked); err != nil {
+				return err
+			}
+		}
+		if next, done, err := c.sendOutput(sent); err != nil || done {
+			return err
+		} else if next != sent {
+			sent = next
+			continue
+		}
+		select {
+		case <-more:
+		case <-inputChanged:
+		case <-c.poke:
+		case <-p.gone:
+			return c.sendEnd(p.usable())
+		case <-ping.C:
+			if err := c.conn.Send(&wire.Ping{Clock: uint64(c.session.Clock() / time.Millisecond)}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil // the reader has ended and says why
+		}
+		if stop := c.stopped(); stop != nil {
+			return c.sendEnd(stop)
+		}
+	}
+}
+
+func (c *conversation) stopped() *wire.Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stop
+}
+
+// sendEnd says why the client loses its handle.
+func (c *conversation) sendEnd(why error) error {
+	var m wire.Message
+	switch code := wire.CodeOf(why); code {
+	case wire.CodeSuperseded:
+		c.process.x.mu.Lock()
+		m = &wire.Superseded{Generation: c.process.x.generation}
+		c.process.x.mu.Unlock()
+	default:
+		m = wire.Refusal(&wire.Error{Code: code, Text: why.Error()})
+	}
+	if err := c.conn.Send(m); err != nil {
+		return err
+	}
+	return c.conn.CloseWrite()
+}
+
+func (c *conversation) sendReplies() error {
+	c.mu.Lock()
+	replies := c.replies
+	c.replies = nil
+	c.mu.Unlock()
+	for _, m := range replies {
+		if err := c.conn.Send(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type inputAck struct {
+	offset, limit uint64
+	closed        bool
+}
+
+// sendInputAck gives new credit when a quarter of the window has been used, and at once when
+// the client could be waiting for it or when the command reads no more.
+func (c *conversation) sendInputAck(last *inputAck) error {
+	var now inputAck
+	var idle bool
+	now.offset, now.limit, now.closed, idle = c.process.x.input.stateIdle()
+	if now == *last || !now.closed && !idle && now.limit-last.limit < wire.InputQueue/4 {
+		return nil
+	}
+	*last = now
+	return c.conn.Send(&wire.InputAck{Offset: now.offset, Limit: now.limit, Closed: now.closed})
+}
+
+// sendOutput sends what the log holds after sent, and FIN after Exit.
+func (c *conversation) sendOutput(sent uint64) (next uint64, done bool, err error) {
+	r := c.process.x.log.read(sent, defaultRead)
+	if r.Gap != nil {
+		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
+			return sent, false, err
+		}
+	}
+	for _, chunk := range r.Chunks {
+		if err := c.conn.Send(&wire.Output{Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Data}); err != nil {
+			return sent, false, err
+		}
+	}
+	if r.Exit == nil {
+		return r.Next, false, nil
+	}
+	if err := c.sendReplies(); err != nil {
+		return sent, false, err
+	}
+	if err := c.conn.Send(&wire.Exit{Seq: r.Next, Status: *r.Exit}); err != nil {
+		return sent, false, err
+	}
+	return r.Next, true, c.conn.CloseWrite()
+}
+
+// started is the first message of the answer to Start and Attach.
+func (x *execution) started(p *LocalProcess) *wire.Started {
+	m := &wire.Started{LogEpoch: x.log.epoch, Generation: p.generation, Window: wire.OutputWindow}
+	m.SetInfo(x.info)
+	if x.input == nil {
+		m.InputClosed = true
+	} else {
+		m.InputOffset, m.InputLimit, m.InputClosed = x.input.state()
+	}
+	return m
+}
+
+// firstTime reports whether a request of this client instance is new; numbers only rise.
+func (x *execution) firstTime(instance wire.ID, number uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if number <= x.requests[instance] {
+		return false
+	}
+	if x.requests == nil || len(x.requests) >= 1024 {
+		x.requests = make(map[wire.ID]uint64)
+	}
+	x.requests[instance] = number
+	return true
+}
