@@ -1,8 +1,8 @@
 // Command testlog turns the events of "go test -json" into a log that people read and a record that .ci/run counts. It is not
 // part of the product: it stands under a folder that "./..." does not reach. Start with main.
 //
-// It prints the output of packages and of tests that failed, one line for each skip and nothing for a test that passed. With
-// -record it appends a line "package TAB test TAB result TAB reason" to a file for every test, sub-tests included.
+// It prints the output of packages and of tests that failed, one line for each skip, nothing for a test that passed, and at
+// the end the names of what failed. With -record it appends a line "package TAB test TAB result TAB reason" to a file for every test, sub-tests included.
 package main
 
 import (
@@ -52,10 +52,14 @@ func run(in io.Reader, out io.Writer, recordPath, module string) (failed bool, e
 		record = file
 	}
 	output := make(map[testID][]string)
+	var failures []string // repeated at the end, where one looks
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
 		if line == "" && err == io.EOF {
+			for _, failure := range failures {
+				fmt.Fprintln(out, "failed:", failure)
+			}
 			return failed, nil
 		}
 		if err != nil && err != io.EOF {
@@ -77,6 +81,7 @@ func run(in io.Reader, out io.Writer, recordPath, module string) (failed bool, e
 			}
 		case "fail", "build-fail":
 			failed = true
+			failures = append(failures, strings.TrimSpace(e.Package+" "+e.Test))
 			fmt.Fprint(out, strings.Join(output[id], ""))
 		case "skip":
 			if e.Test != "" {
