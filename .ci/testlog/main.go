@@ -81,7 +81,9 @@ func run(in io.Reader, out io.Writer, recordPath, module string) (failed bool, e
 			}
 		case "fail", "build-fail":
 			failed = true
-			failures = append(failures, strings.TrimSpace(e.Package+" "+e.Test))
+			if e.Package != "" { // a failed build comes again as the failure of its package
+				failures = append(failures, strings.TrimSpace(e.Package+" "+e.Test))
+			}
 			fmt.Fprint(out, strings.Join(output[id], ""))
 		case "skip":
 			if e.Test != "" {
