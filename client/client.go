@@ -1,0 +1,95 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/quicconn"
+)
+
+// Config says who the client is and which relay it uses.
+type Config struct {
+	Key   *keys.PrivateKey
+	Relay keys.RelayURL
+	// Connect makes a connection to the relay. Nil: QUIC to Relay's address.
+	Connect  func(context.Context) (wire.Transport, error)
+	Software string
+	Log      *slog.Logger    // nil: nothing
+	Clock    noiseconn.Clock // nil: the boot clock
+}
+
+// Client is one key at one relay. It is safe for concurrent use. Close it.
+type Client struct {
+	cfg  Config
+	link *link
+
+	mu      sync.Mutex
+	remotes map[keys.PublicKey]*Remote
+}
+
+// New checks the configuration and connects to nothing yet.
+func New(cfg Config) (*Client, error) {
+	switch {
+	case cfg.Key == nil || cfg.Key.Kind() != keys.Client:
+		return nil, errors.New("client: no client key")
+	case cfg.Relay.Key.IsZero():
+		return nil, errors.New("client: no relay key")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Connect == nil {
+		cfg.Connect = func(ctx context.Context) (wire.Transport, error) {
+			return quicconn.Dial(ctx, cfg.Relay.Address(), quicconn.Options{Role: wire.RoleClient})
+		}
+	}
+	return &Client{cfg: cfg, link: newLink(cfg), remotes: make(map[keys.PublicKey]*Remote)}, nil
+}
+
+// Dial is New, and connects to the relay, so that a wrong address or key shows at once.
+// The context bounds the call.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	c, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.link.hop(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Executor is the backend of one executor, which must have this key. Nothing is sent
+// until it is used. The same key gives the same Remote.
+func (c *Client) Executor(key keys.PublicKey) *Remote {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.remotes[key]
+	if r == nil {
+		r = NewRemote(RemoteConfig{
+			Key: c.cfg.Key, Executor: key, Software: c.cfg.Software, Clock: c.cfg.Clock,
+			OpenCircuit: func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
+		})
+		c.remotes[key] = r
+	}
+	return r
+}
+
+// Close ends the connection and every handle on it. Commands go on until their detach
+// grace runs out.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	remotes := c.remotes
+	c.remotes = make(map[keys.PublicKey]*Remote)
+	c.mu.Unlock()
+	for _, r := range remotes {
+		r.Close()
+	}
+	return c.link.close()
+}

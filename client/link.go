@@ -1,0 +1,171 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+)
+
+// link is the connection to the relay. It is made when somebody needs it, and made anew
+// when the last one has ended; several callers share one attempt.
+type link struct {
+	cfg      Config
+	instance wire.ID
+	ctx      context.Context // ends with close
+	cancel   context.CancelCauseFunc
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	current *noiseconn.Hop
+	dialing *attempt
+}
+
+type attempt struct {
+	done chan struct{}
+	hop  *noiseconn.Hop
+	err  error
+}
+
+func newLink(cfg Config) *link {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &link{cfg: cfg, instance: wire.ID(wire.NewExecID()), ctx: ctx, cancel: cancel}
+}
+
+// hop is the standing connection, or a new one.
+func (l *link) hop(ctx context.Context) (*noiseconn.Hop, error) {
+	l.mu.Lock()
+	if l.ctx.Err() != nil {
+		l.mu.Unlock()
+		return nil, wire.ErrClosed
+	}
+	if h := l.current; h != nil && h.Transport.Context().Err() == nil {
+		l.mu.Unlock()
+		return h, nil
+	}
+	a := l.dialing
+	if a == nil {
+		a = &attempt{done: make(chan struct{})}
+		l.dialing = a
+		l.running.Go(func() { l.dial(a) })
+	}
+	l.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.hop, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("connect to relay %s: %w", l.cfg.Relay.Address(), context.Cause(ctx))
+	}
+}
+
+// dial makes one connection on behalf of everybody who waits, so no single caller's
+// context bounds it.
+func (l *link) dial(a *attempt) {
+	ctx, cancel := context.WithTimeout(l.ctx, wire.HandshakeTimeout)
+	defer cancel()
+	a.hop, a.err = l.connect(ctx)
+	if a.err != nil {
+		a.err = fmt.Errorf("connect to relay %s: %w", l.cfg.Relay.Address(), a.err)
+	}
+	l.mu.Lock()
+	l.dialing, l.current = nil, a.hop
+	l.mu.Unlock()
+	close(a.done)
+	if a.err != nil {
+		return
+	}
+	err := a.hop.Run(l.ctx, wire.ClientHeartbeat)
+	l.cfg.Log.Debug("relay connection ended", "err", err)
+	a.hop.Transport.Close(wire.CodeShutdown, "")
+}
+
+func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {
+	t, err := l.cfg.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hop, err := noiseconn.Join(ctx, t, l.cfg.Key, l.cfg.Relay.Key, &wire.HopHello{
+		Role: wire.RoleClient, Versions: wire.Versions, Instance: l.instance, Software: l.cfg.Software,
+	})
+	if err != nil {
+		t.Close(wire.CodeCancelled, "")
+		return nil, err
+	}
+	return hop, nil
+}
+
+// openCircuit asks the relay for a circuit to an executor. The relay's answer is read with the
+// first bytes from the executor: what the caller sends may follow the request at once.
+func (l *link) openCircuit(ctx context.Context, executor keys.PublicKey) (wire.Stream, error) {
+	hop, err := l.hop(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := hop.Transport.OpenStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d, ok := ctx.Deadline(); ok {
+		s.SetWriteDeadline(d)
+	}
+	if err := wire.WriteFrame(s, &wire.Dial{Executor: executor.Raw()}); err != nil {
+		s.Reset(wire.CodeCancelled)
+		return nil, err
+	}
+	s.SetWriteDeadline(time.Time{})
+	return &circuit{Stream: s}, nil
+}
+
+func (l *link) close() error {
+	l.cancel(wire.ErrClosed)
+	l.running.Wait()
+	return nil
+}
+
+// circuit reads the relay's reply before the first byte of the executor's.
+type circuit struct {
+	wire.Stream
+	replied bool
+	err     error
+}
+
+func (c *circuit) Read(p []byte) (int, error) {
+	if !c.replied {
+		c.replied = true
+		c.err = c.readReply()
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	return c.Stream.Read(p)
+}
+
+func (c *circuit) readReply() error {
+	m, err := wire.ReadFrame(c.Stream)
+	if err != nil {
+		return err
+	}
+	reply, ok := m.(*wire.DialReply)
+	if !ok {
+		return wire.Errorf(wire.CodeProtocol, "the relay answered with a %T", m)
+	}
+	if err := reply.Err(); err != nil {
+		return &relayRefusal{err}
+	}
+	return nil
+}
+
+// relayRefusal is the relay's no to a circuit: nothing reached the executor.
+type relayRefusal struct{ error }
+
+func (r *relayRefusal) Unwrap() error { return r.error }
+
+func isRelayRefusal(err error) bool {
+	_, ok := errors.AsType[*relayRefusal](err)
+	return ok
+}

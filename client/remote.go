@@ -1,0 +1,183 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+)
+
+// RemoteConfig says which executor a Remote reaches, and how.
+type RemoteConfig struct {
+	Key      *keys.PrivateKey
+	Executor keys.PublicKey // the executor must prove it
+	// OpenCircuit makes a stream to the executor, whatever carries it.
+	OpenCircuit func(context.Context) (wire.Stream, error)
+	Software    string
+	Clock       noiseconn.Clock // nil: the boot clock
+}
+
+// Remote is the ExecBackend of one executor. It makes one session with it when it is
+// first used, and a circuit for each exec. It is safe for concurrent use.
+type Remote struct {
+	cfg      RemoteConfig
+	instance wire.ID
+	attempts atomic.Uint64
+
+	mu       sync.Mutex
+	closed   bool
+	session  *session
+	founding chan struct{} // closed when the handshake that is under way has ended
+	handles  map[*RemoteProcess]struct{}
+}
+
+var _ wire.ExecBackend = (*Remote)(nil)
+
+// NewRemote connects to nothing yet. Client.Executor is the usual way to get one.
+func NewRemote(cfg RemoteConfig) *Remote {
+	return &Remote{cfg: cfg, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+}
+
+// Start implements wire.ExecBackend. An error that is wire.ErrLost means that the command may
+// be running; any other, that it is not.
+func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	attempt := r.attempts.Add(1)
+	return r.begin(ctx, true, func(clock time.Duration, epoch wire.ID) wire.Message {
+		m := wire.NewStart(p)
+		m.Deadline, m.Instance, m.Attempt, m.Epoch = deadline(clock), r.instance, attempt, epoch
+		return m
+	})
+}
+
+// Attach implements wire.ExecBackend.
+func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOptions) (wire.ExecProcess, error) {
+	attempt := r.attempts.Add(1)
+	return r.begin(ctx, o.Control, func(clock time.Duration, _ wire.ID) wire.Message {
+		return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: attempt, After: o.After, Control: o.Control}
+	})
+}
+
+// List implements wire.ExecBackend.
+func (r *Remote) List(ctx context.Context) ([]wire.ExecInfo, error) {
+	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
+		return &wire.Control{Deadline: deadline(clock), Verb: wire.VerbList}
+	})
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer ch.conn.Reset(wire.CodeCancelled)
+	list, ok := answer.(*wire.List)
+	if !ok {
+		return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
+	}
+	ch.conn.CloseWrite()
+	infos := make([]wire.ExecInfo, len(list.Execs))
+	for i, e := range list.Execs {
+		infos[i] = e.Info()
+	}
+	return infos, nil
+}
+
+// Close ends every handle; commands go on until their detach grace runs out.
+func (r *Remote) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	handles := r.handles
+	r.handles = nil
+	r.mu.Unlock()
+	for p := range handles {
+		p.Close()
+	}
+	return nil
+}
+
+func deadline(clock time.Duration) uint64 {
+	return uint64((clock + wire.OpeningDeadline) / time.Millisecond)
+}
+
+// begin opens a channel about one exec and makes a handle of it.
+func (r *Remote) begin(ctx context.Context, control bool, make func(time.Duration, wire.ID) wire.Message) (wire.ExecProcess, error) {
+	ch, answer, err := r.open(ctx, make)
+	if err != nil {
+		return nil, plain(err)
+	}
+	started, ok := answer.(*wire.Started)
+	if !ok {
+		ch.conn.Reset(wire.CodeProtocol)
+		return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
+	}
+	p := newRemoteProcess(r, ch, started, control)
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		ch.conn.Reset(wire.CodeCancelled)
+		return nil, wire.ErrClosed
+	}
+	r.handles[p] = struct{}{}
+	r.mu.Unlock()
+	p.run()
+	return p, nil
+}
+
+// plain drops the mark that only open needs.
+func plain(err error) error {
+	if e, ok := errors.AsType[*errUnsent](err); ok {
+		return e.error
+	}
+	return err
+}
+
+func (r *Remote) forget(p *RemoteProcess) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.handles, p)
+}
+
+// sessionOrTurn returns the session, or, where there is none, the caller's turn to
+// found it: it must call found once, with nil if it failed. Others wait meanwhile.
+func (r *Remote) sessionOrTurn(ctx context.Context, fresh bool) (*session, func(*session), error) {
+	for {
+		r.mu.Lock()
+		if r.closed {
+			r.mu.Unlock()
+			return nil, nil, wire.ErrClosed
+		}
+		if s := r.session; s != nil && !fresh && s.usable() {
+			s.used = s.Clock()
+			r.mu.Unlock()
+			return s, nil, nil
+		}
+		if r.founding == nil {
+			r.founding = make(chan struct{})
+			r.mu.Unlock()
+			return nil, r.founded, nil
+		}
+		founding := r.founding
+		r.mu.Unlock()
+		select {
+		case <-founding:
+			fresh = false // somebody else's is fresh enough
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (r *Remote) founded(s *session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s != nil {
+		r.session = s
+	}
+	close(r.founding)
+	r.founding = nil
+}
