@@ -17,13 +17,9 @@ func secretsOfHome() []string {
 
 // hiddenPaths lists what no command may see and exists, with symbolic links
 // resolved: a link would otherwise still lead to its target.
-func hiddenPaths(home string, more ...[]string) []string {
+func hiddenPaths(id *identity, more ...[]string) []string {
 	paths := []string{"/run", "/var/run", "/var/lib/cloud", "/var/lib/kubelet", "/var/lib/postern", "/etc/postern"}
-	homes := []string{"/root", home}
-	if env := os.Getenv("HOME"); env != "" {
-		homes = append(homes, env)
-	}
-	for _, h := range homes {
+	for _, h := range []string{"/root", id.daemonHome, id.accountHome} {
 		if !filepath.IsAbs(h) {
 			continue
 		}

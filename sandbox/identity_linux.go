@@ -23,8 +23,9 @@ type identity struct {
 	passwd, group string
 	name          string // in the view
 	daemonName    string
-	daemonHome    string
-	asRoot        bool // the daemon is root and commands are somebody else
+	daemonHome    string // a directory that exists
+	accountHome   string // what the account files say
+	asRoot        bool   // the daemon is root and commands are somebody else
 }
 
 func newIdentity(o Options) (*identity, error) {
@@ -51,9 +52,14 @@ func newIdentity(o Options) (*identity, error) {
 	if id.daemonName == "" {
 		id.daemonName = strconv.Itoa(os.Geteuid())
 	}
-	if id.daemonHome = field(self, 5); id.daemonHome == "" {
-		id.daemonHome = "/"
+	id.daemonHome = "/"
+	for _, home := range []string{os.Getenv("HOME"), field(self, 5)} {
+		if st, err := os.Stat(home); err == nil && st.IsDir() && strings.HasPrefix(home, "/") {
+			id.daemonHome = home
+			break
+		}
 	}
+	id.accountHome = field(self, 5)
 	id.name = accountName(string(passwd), id.uid)
 	id.passwd = replaceAccount(string(passwd), id.uid, id.name,
 		fmt.Sprintf("%s:x:%d:%d:sandboxed command:%s:%s", id.name, id.uid, id.gid, homeDir, shell))

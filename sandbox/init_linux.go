@@ -25,6 +25,9 @@ const (
 	treesFD   = 5
 )
 
+// exitBroken is how a hidden role ends when it cannot do its work. All of them end by
+// unix.Exit: they have nothing to flush, and the race detector's own end takes a
+// second.
 const exitBroken = 125
 
 // Init must be the first statement of main, and of TestMain, in every program that
@@ -45,13 +48,13 @@ func Init() {
 		var b [1]byte
 		for {
 			if n, err := unix.Read(0, b[:]); n == 0 && err == nil || err != nil && err != unix.EINTR {
-				os.Exit(0)
+				unix.Exit(0)
 			}
 		}
 	case roleTry:
 		tryMain()
 	}
-	os.Exit(exitBroken)
+	unix.Exit(exitBroken)
 }
 
 // builderMain is the first life of a sandbox's init. It holds capabilities of its
@@ -60,7 +63,7 @@ func Init() {
 func builderMain() {
 	err := build()
 	_ = sendMessage(controlFD, 0, msgError, encodeError(err))
-	os.Exit(exitBroken)
+	unix.Exit(exitBroken)
 }
 
 func build() error {

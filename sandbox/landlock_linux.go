@@ -47,7 +47,7 @@ func landlockRules(writable []string) []landlockRule {
 	for _, d := range deviceNodes {
 		rules = append(rules, landlockRule{"/dev/" + d, llFile})
 	}
-	for _, d := range append([]string{"/tmp", "/dev/shm", "/dev/pts", homeDir}, writable...) {
+	for _, d := range append([]string{"/tmp", "/var/tmp", "/dev/shm", "/dev/pts", homeDir}, writable...) {
 		rules = append(rules, landlockRule{d, ^uint64(llNodes)})
 	}
 	return rules

@@ -20,12 +20,17 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == probeName {
 		probeMain(os.Args[1:])
 	}
+	if os.Args[0] == daemonName {
+		daemonMain(os.Args[1])
+	}
 	code := m.Run()
 	if probeDir != "" {
 		os.RemoveAll(probeDir)
 	}
 	os.Exit(code)
 }
+
+var noContext = context.Background() // of starts that outlive a test's context
 
 var (
 	probeOnce sync.Once
@@ -96,7 +101,7 @@ func runCommand(t *testing.T, l *Launcher, p Policy, c Command) (outcome, error)
 		}
 		readers[i], *f = r, w
 	}
-	proc, err := l.Start(context.Background(), p, c)
+	proc, err := l.Start(noContext, p, c)
 	c.Stdout.Close()
 	c.Stderr.Close()
 	for i, r := range readers {

@@ -41,7 +41,7 @@ func (l *Launcher) resolve(p Policy) (_ *plan, err error) {
 	}
 	pl := &plan{setup: setup{
 		readOnly: p.Mode == ReadOnly, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
-		hidden: hiddenPaths(l.id.daemonHome, l.opt.HiddenPaths, p.HiddenPaths),
+		hidden: hiddenPaths(l.id, l.opt.HiddenPaths, p.HiddenPaths),
 	}}
 	if pl.setup.tmpBytes == 0 {
 		pl.setup.tmpBytes = defaultTmpBytes

@@ -107,7 +107,8 @@ type Command struct {
 	// Umask is the file mode mask; zero or less means 022.
 	Umask int
 	// Stdin, Stdout and Stderr are handed to the command; nil means /dev/null.
-	// Start does not close them. Ignored when TTY is set.
+	// Start does not close them, but puts them into blocking mode, which programs
+	// expect. Ignored when TTY is set.
 	Stdin, Stdout, Stderr *os.File
 	// TTY, if not nil, runs the command on a new terminal of the sandbox's own
 	// devpts, as leader of a new session with it as the controlling terminal.

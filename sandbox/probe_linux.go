@@ -103,7 +103,7 @@ func tryMain() {
 		exitWith(err)
 	}
 	_ = sendMessage(controlFD, 0, msgReady, nil)
-	os.Exit(0)
+	unix.Exit(0)
 }
 
 func (l *Launcher) tryMapping() error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -77,29 +78,23 @@ func (p *Process) sendCommand(r *run, c Command) error {
 	defer null.Close()
 	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
 	fds := []int{request}
-	for i, f := range files {
+	for _, f := range files {
 		if f == nil || c.TTY != nil {
-			files[i] = null
+			f = null
 		}
+		fd := int(f.Fd())
+		if fd < 0 {
+			return os.ErrClosed
+		}
+		// programs expect files that block; Go's pipes do not until told
+		if err := unix.SetNonblock(fd, false); err != nil {
+			return err
+		}
+		fds = append(fds, fd)
 	}
-	return p.sendFiles(fds, files)
-}
-
-// sendFiles passes descriptors through SyscallConn rather than Fd, which would put
-// a caller's file into blocking mode.
-func (p *Process) sendFiles(fds []int, files []*os.File) error {
-	if len(files) == 0 {
-		return p.ctl.send(msgRun, nil, fds...)
-	}
-	rc, err := files[0].SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	if err := rc.Control(func(fd uintptr) { serr = p.sendFiles(append(fds, int(fd)), files[1:]) }); err != nil {
-		return err
-	}
-	return serr
+	err = p.ctl.send(msgRun, nil, fds...)
+	runtime.KeepAlive(files)
+	return err
 }
 
 // listen follows the init to its end.
@@ -215,22 +210,31 @@ func (p *Process) sendSignal(sig syscall.Signal, all bool) error {
 	if sig <= 0 || sig > 64 {
 		return syscall.EINVAL
 	}
-	select {
-	case <-p.done:
-		return os.ErrProcessDone
-	default:
-	}
 	var w writer
 	w.num(uint64(sig))
 	w.flag(all)
-	return p.endIsDone(p.ctl.send(msgSignal, w.b))
+	return p.tell(msgSignal, w.b)
 }
 
-func (p *Process) endIsDone(err error) error {
-	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrClosed) || errors.Is(err, unix.ENOTCONN) {
+// tell sends a request to the init.
+func (p *Process) tell(kind byte, body []byte) error {
+	if p.ended() {
+		return os.ErrProcessDone
+	}
+	err := p.ctl.send(kind, body)
+	if err != nil && (p.ended() || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)) {
 		return os.ErrProcessDone
 	}
 	return err
+}
+
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Kill sends SIGKILL to everything at once, without waiting for the end. It returns
@@ -238,7 +242,7 @@ func (p *Process) endIsDone(err error) error {
 func (p *Process) Kill() error {
 	if p.plan.setup.full {
 		// without a pid namespace only the init can find everything
-		return p.endIsDone(p.ctl.send(msgKill, nil))
+		return p.tell(msgKill, nil)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,11 +39,11 @@ func initMain() {
 		}
 	}
 	if err := sendMessage(controlFD, 0, msgReady, nil); err != nil {
-		os.Exit(exitBroken)
+		unix.Exit(exitBroken)
 	}
 	kind, _, fds, err := recvMessage(controlFD, 0)
 	if err != nil {
-		os.Exit(0) // the daemon has no use for this one any more
+		unix.Exit(0) // the daemon has no use for this one any more
 	}
 	if kind != msgRun || len(fds) != 4 {
 		exitWith(fail("request", "", errors.New("not a command")))
@@ -66,7 +66,7 @@ func initMain() {
 
 func exitWith(err error) {
 	_ = sendMessage(controlFD, 0, msgError, encodeError(err))
-	os.Exit(exitBroken)
+	unix.Exit(exitBroken)
 }
 
 // catchSignals keeps signals from inside from ending the init: the Go runtime would
@@ -131,7 +131,7 @@ func (s *supervisor) obey() {
 		closeAll(fds)
 		if err != nil {
 			s.killAll()
-			os.Exit(exitBroken)
+			unix.Exit(exitBroken)
 		}
 		switch kind {
 		case msgKill:
@@ -189,7 +189,7 @@ func (s *supervisor) reap() {
 		}
 		strays := s.clear()
 		_ = sendMessage(controlFD, 0, msgExit, encodeExit(status, &usage, strays))
-		os.Exit(0)
+		unix.Exit(0)
 	}
 }
 
