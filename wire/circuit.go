@@ -5,7 +5,7 @@ import "errors"
 // Dial is the frame with which a client asks its relay for a circuit. What follows it
 // on the stream is for the executor, and may be sent at once.
 type Dial struct {
-	Executor [32]byte `cbor:"2,keyasint"` // public key
+	Executor Bytes32 `cbor:"2,keyasint"` // public key
 	// Keys 3 (tag), 4 (hop count), 5 (origin relay) and 6 (generation) are reserved.
 }
 
@@ -21,8 +21,8 @@ func (m *Dial) check() error {
 
 // Incoming is the frame with which a relay begins a circuit on an executor's connection.
 type Incoming struct {
-	Circuit uint64   `cbor:"2,keyasint"`
-	Client  [32]byte `cbor:"3,keyasint"` // as the relay saw it: a hint for limits, never an identity
+	Circuit uint64  `cbor:"2,keyasint"`
+	Client  Bytes32 `cbor:"3,keyasint"` // as the relay saw it: a hint for limits, never an identity
 	// Keys 4 (limits), 5 (origin relay) and 6 (generation) are reserved.
 }
 

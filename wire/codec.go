@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -31,8 +32,15 @@ var encMode = func() cbor.EncMode {
 }()
 
 func decMode(arrayElements int) cbor.DecMode {
+	// Null would otherwise stand for the zero value of anything.
+	simple, err := cbor.NewSimpleValueRegistryFromDefaults(
+		cbor.WithRejectedSimpleValue(22), cbor.WithRejectedSimpleValue(23))
+	if err != nil {
+		panic(err)
+	}
 	m, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden,
+		SimpleValues: simple,
+		DupMapKey:    cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden,
 		TagsMd: cbor.TagsForbidden, MaxNestedLevels: 8, MaxArrayElements: arrayElements,
 		MaxMapPairs: 64, UTF8: cbor.UTF8RejectInvalid, IntDec: cbor.IntDecConvertSignedOrFail,
 		BignumTag: cbor.BignumTagForbidden, TimeTag: cbor.DecTagRequired,
@@ -155,7 +163,28 @@ func TypeOf(b []byte) (Type, error) {
 	return 0, errors.New("message type is not a number from 1 to 255 in its shortest form")
 }
 
-const majorMap = 5
+// Bytes32 is a key or a random number. A plain [32]byte can be assigned to it and it to
+// one; what it adds is that no other length is decoded into it.
+type Bytes32 [32]byte
+
+// UnmarshalCBOR accepts a byte string of 32 bytes and nothing else.
+func (v *Bytes32) UnmarshalCBOR(b []byte) error { return fixedBytes(v[:], b) }
+
+// fixedBytes decodes a byte string of exactly this length. The codec alone would fill a
+// short one up with zeros, cut a long one, and take an array of numbers for bytes.
+func fixedBytes(dst, b []byte) error {
+	want := appendHead(nil, majorBytes, uint64(len(dst)))
+	if !bytes.HasPrefix(b, want) || len(b) != len(want)+len(dst) {
+		return fmt.Errorf("want a byte string of %d bytes", len(dst))
+	}
+	copy(dst, b[len(want):])
+	return nil
+}
+
+const (
+	majorBytes = 2
+	majorMap   = 5
+)
 
 // cutMapHead takes the head of a CBOR map of at most 255 pairs.
 func cutMapHead(b []byte) (pairs int, rest []byte, err error) {

@@ -95,6 +95,9 @@ func ParseExecID(s string) (ExecID, error) {
 // String is the id in hexadecimal.
 func (id ExecID) String() string { return hex.EncodeToString(id[:]) }
 
+// UnmarshalCBOR accepts a byte string of 16 bytes and nothing else.
+func (id *ExecID) UnmarshalCBOR(b []byte) error { return fixedBytes(id[:], b) }
+
 // IsZero reports whether id is the invalid zero value.
 func (id ExecID) IsZero() bool { return id == ExecID{} }
 

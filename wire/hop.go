@@ -28,6 +28,9 @@ type HopHello struct {
 // ID is a random number of 16 bytes: an instance, a session, an epoch.
 type ID [16]byte
 
+// UnmarshalCBOR accepts a byte string of 16 bytes and nothing else.
+func (id *ID) UnmarshalCBOR(b []byte) error { return fixedBytes(id[:], b) }
+
 // Type is TypeHopHello.
 func (*HopHello) Type() Type { return TypeHopHello }
 

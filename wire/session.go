@@ -5,7 +5,7 @@ import "errors"
 // Hello is the payload of the end-to-end handshake's third message.
 type Hello struct {
 	Versions VersionRange `cbor:"2,keyasint"`
-	Random   [32]byte     `cbor:"3,keyasint"` // half of the channel secret's input
+	Random   Bytes32      `cbor:"3,keyasint"` // half of the channel secret's input
 	Replaces *ID          `cbor:"4,keyasint,omitempty"`
 	Software string       `cbor:"5,keyasint,omitempty"`
 	// Keys 6 (grant), 7 (features) and 8 (label) are reserved.
@@ -28,7 +28,7 @@ func (m *Hello) check() error {
 type Welcome struct {
 	Versions VersionRange  `cbor:"2,keyasint"`
 	Session  ID            `cbor:"3,keyasint"`
-	Random   [32]byte      `cbor:"4,keyasint"`
+	Random   Bytes32       `cbor:"4,keyasint"`
 	Limits   SessionLimits `cbor:"5,keyasint"`
 	// Keys 6 (policy), 7 (not after), 8 (features) and 9 (labels) are reserved.
 }
