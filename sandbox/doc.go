@@ -7,11 +7,16 @@
 //
 // The daemon (any program with Init as the first statement of main) checks the
 // policy, opens the roots without following symbolic links, holds the places of
-// missing protected names, makes ID-mapped mounts when it is root, and clones the
-// init: its own binary under another argv[0], in new user, mount, pid, ipc, uts,
-// cgroup and network namespaces, already as the command's user. Requests travel in
-// memfds, results over a SOCK_SEQPACKET pair; nothing travels in argv or in the
-// environment, both of which can be read by others.
+// missing protected names, and makes ID-mapped mounts when it is root. Requests
+// travel in memfds, results over a SOCK_SEQPACKET pair per command; nothing travels
+// in argv or in the environment, both of which can be read by others.
+//
+// The spawner is the daemon's own binary under another argv[0], one per Launcher.
+// It clones each init, in new user, mount, pid, ipc, uts, cgroup and network
+// namespaces, already as the command's user, and reaps it. It exists because such a
+// clone copies page tables, which costs tens of milliseconds from a daemon that has
+// touched some hundred MiB. It sees neither commands nor policies, a new one takes
+// its place if it dies, and running commands do not notice.
 //
 // The init is PID 1 inside and has two lives. The first builds the view with the
 // capabilities that its own namespaces give it, and ends by executing itself
@@ -27,7 +32,7 @@
 // Every step fails closed with its name in a SetupError or UnsupportedError:
 //
 //  1. daemon: policy, roots, protected names, ID-mapped mounts
-//  2. daemon: clone with all namespaces
+//  2. spawner: clone with all namespaces
 //  3. init, first life: not dumpable, every descriptor close-on-exec, loopback up
 //  4. the whole tree cloned read-only, nosuid and nodev, and pivoted into; sources
 //     are taken from the old root by descriptor

@@ -19,7 +19,7 @@ func (l *Launcher) ownerMapping(st *unix.Stat_t, path string, fd int, readOnly b
 	}
 	ns, err := l.mappingFor(owner{st.Uid, st.Gid})
 	if err != nil {
-		return -1, fail("id-mapped mount", path, err)
+		return -1, err
 	}
 	// try it: not every file system can
 	tree, err := cloneTree(fd, true, noSuid|noDev)
@@ -50,7 +50,12 @@ func (l *Launcher) mappingFor(o owner) (int, error) {
 	if fd, ok := l.mappings[o]; ok {
 		return fd, nil
 	}
-	fd, err := newMapping(o, l.id)
+	var w writer
+	w.num(uint64(l.id.uid))
+	w.num(uint64(l.id.gid))
+	w.num(uint64(o.uid))
+	w.num(uint64(o.gid))
+	_, fd, err := l.ask(msgMap, w.b)
 	if err != nil {
 		return -1, err
 	}

@@ -12,10 +12,11 @@ import (
 // Names of the hidden roles, found in argv[0].
 const (
 	rolePrefix  = "postern-sandbox-"
-	roleBuilder = rolePrefix + "init"  // first life of the init: builds the view and gives up its rights
-	roleInit    = rolePrefix + "main"  // second life: fully confined, runs the command
-	roleHold    = rolePrefix + "hold"  // keeps a user namespace open for an ID-mapped mount
-	roleTry     = rolePrefix + "probe" // tries one layer, for Probe
+	roleBuilder = rolePrefix + "init"    // first life of the init: builds the view and gives up its rights
+	roleInit    = rolePrefix + "main"    // second life: fully confined, runs the command
+	roleSpawner = rolePrefix + "spawner" // starts inits for the daemon
+	roleHold    = rolePrefix + "hold"    // keeps a user namespace open for an ID-mapped mount
+	roleTry     = rolePrefix + "probe"   // tries one layer, for Probe
 )
 
 // Descriptors that a hidden role starts with.
@@ -30,11 +31,15 @@ const (
 // second.
 const exitBroken = 125
 
+// initCalled is written once, before anything else of the program runs.
+var initCalled bool
+
 // Init must be the first statement of main, and of TestMain, in every program that
 // uses this package. If the process was started as one of the package's hidden
 // helpers, which argv[0] tells, Init runs that role and never returns; otherwise it
 // returns at once.
 func Init() {
+	initCalled = true
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], rolePrefix) {
 		return
 	}
@@ -44,6 +49,9 @@ func Init() {
 		builderMain()
 	case roleInit:
 		initMain()
+	case roleSpawner:
+		runtime.UnlockOSThread()
+		spawnerMain()
 	case roleHold:
 		var b [1]byte
 		for {

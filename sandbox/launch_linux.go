@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,11 +23,21 @@ type Launcher struct {
 	running  map[*Process]struct{}
 	starting sync.WaitGroup
 	mappings map[owner]int // user namespaces for ID-mapped mounts
+
+	spawnMu sync.Mutex
+	spawner *spawner // nil until there is one, replaced when it has died
 }
 
+var errNoInit = errors.New("the program did not call sandbox.Init first: it must be the first statement of main, and of TestMain")
+
 // NewLauncher checks the options and returns a launcher, which the caller closes.
-// It does not try the layers of the sandbox: that is Probe, and every Start.
+// It starts the spawner, a small process that lives until Close, but does not try
+// the layers of the sandbox: that is Probe, and every Start.
 func NewLauncher(o Options) (*Launcher, error) {
+	if !initCalled {
+		// without Init the helper would run the whole program again, and so on
+		return nil, errNoInit
+	}
 	for _, p := range o.HiddenPaths {
 		if !strings.HasPrefix(p, "/") {
 			return nil, fmt.Errorf("hidden path %q is not absolute", p)
@@ -38,7 +47,11 @@ func NewLauncher(o Options) (*Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Launcher{opt: o, id: id, running: map[*Process]struct{}{}, mappings: map[owner]int{}}, nil
+	l := &Launcher{opt: o, id: id, running: map[*Process]struct{}{}, mappings: map[owner]int{}}
+	if l.spawner, err = newSpawner(); err != nil {
+		return nil, &SetupError{Stage: "spawner", Err: err}
+	}
+	return l, nil
 }
 
 // Close kills what still runs and waits until all of it is gone. Later starts
@@ -60,6 +73,12 @@ func (l *Launcher) Close() error {
 	for _, p := range all {
 		<-p.gone
 	}
+	l.spawnMu.Lock()
+	if l.spawner != nil {
+		l.spawner.close()
+		l.spawner = nil
+	}
+	l.spawnMu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for o, fd := range l.mappings {
@@ -115,7 +134,7 @@ func checkCommand(c Command) error {
 			}
 		}
 	}
-	if strings.IndexByte(c.Dir, 0) >= 0 {
+	if strings.IndexByte(c.Dir, 0) >= 0 || c.Dir != "" && c.Dir[0] != '/' {
 		return &CommandError{Op: "chdir", Path: c.Dir, Err: syscall.EINVAL}
 	}
 	return nil
@@ -165,14 +184,14 @@ func (l *Launcher) launch(pl *plan) (*Process, error) {
 		unix.Close(pair[1])
 		return nil, &SetupError{Stage: "socket", Err: err}
 	}
-	pid, err := l.fork(pl, pair[1])
+	pid, pidfd, err := l.fork(pl, pair[1])
 	unix.Close(pair[1])
 	pl.closeTrees()
 	if err != nil {
 		ctl.close()
-		return nil, explain(fail("namespaces", "", err))
+		return nil, err
 	}
-	p := newProcess(l, pid, ctl, pl)
+	p := newProcess(l, pid, pidfd, ctl, pl)
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	l.mu.Unlock()
@@ -180,31 +199,25 @@ func (l *Launcher) launch(pl *plan) (*Process, error) {
 	return p, nil
 }
 
-// fork clones the init. It is the only place that makes sandbox namespaces.
-func (l *Launcher) fork(pl *plan, ctl int) (int, error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer null.Close()
-	attr := &syscall.ProcAttr{Env: helperEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ctl)}}
-	role := roleInit
+// fork has the spawner start an init.
+func (l *Launcher) fork(pl *plan, ctl int) (pid, pidfd int, err error) {
+	var w writer
+	w.num(uint64(l.id.uid))
+	w.num(uint64(l.id.gid))
+	w.flag(pl.setup.full)
+	fds := []int{ctl}
 	if !pl.setup.full {
-		role = roleBuilder
+		if len(pl.trees) > maxTrees {
+			return 0, -1, &SetupError{Stage: "policy", Err: fmt.Errorf("%d roots and protected names are too many: at most %d", len(pl.trees), maxTrees)}
+		}
 		request, err := memfd("sandbox-setup", pl.setup.encode())
 		if err != nil {
-			return 0, err
+			return 0, -1, &SetupError{Stage: "request", Err: err}
 		}
 		defer unix.Close(request)
-		attr.Files = append(attr.Files, uintptr(request))
-		for _, fd := range pl.trees {
-			attr.Files = append(attr.Files, uintptr(fd))
-		}
-		attr.Sys = l.id.attr(sandboxNamespaces)
-	} else {
-		attr.Sys = &syscall.SysProcAttr{Setsid: true}
+		fds = append(append(fds, request), pl.trees...)
 	}
-	return syscall.ForkExec("/proc/self/exe", []string{role}, attr)
+	return l.ask(msgFork, w.b, fds...)
 }
 
 // attr makes new namespaces in which the child is the command's user, and nobody

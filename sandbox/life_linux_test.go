@@ -175,6 +175,21 @@ func TestKilledInitIsReportedAsLost(t *testing.T) {
 	}
 }
 
+func TestDeadSpawnerIsReplaced(t *testing.T) {
+	l := newLauncher(t, Options{})
+	proc, r := startPiped(t, l, Policy{Mode: ReadOnly}, "echo up; read x; exit 6")
+	readLine(t, r)
+	if err := unix.Kill(l.spawner.pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if out := runShell(t, l, Policy{Mode: ReadOnly}, "echo again"); out.stdout != "again\n" {
+		t.Errorf("after the spawner died: %+v", out)
+	}
+	if res, err := proc.Wait(); err != nil || res.ExitCode != 6 {
+		t.Errorf("a command of the dead spawner: %+v, %v", res, err)
+	}
+}
+
 func TestNothingOutlivesTheDaemon(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -15,6 +15,8 @@ import (
 type Process struct {
 	launcher *Launcher
 	pid      int
+	pidfd    *os.File // of the init, which is the spawner's child
+	rawPidfd int      // the same, as a number
 	ctl      *control
 	plan     *plan
 	tty      *os.File
@@ -22,17 +24,18 @@ type Process struct {
 	ready   chan struct{} // the init is confined and waits for its command
 	started chan error    // one value: nil, or why there is no command
 	done    chan struct{} // the result is known and nothing of the command lives
-	gone    chan struct{} // the init is reaped
+	gone    chan struct{} // the init is dead too
 
 	mu     sync.Mutex
 	killed bool
-	reaped bool
+	dead   bool // the init
 	result Result
 	err    error
 }
 
-func newProcess(l *Launcher, pid int, ctl *control, pl *plan) *Process {
-	return &Process{launcher: l, pid: pid, ctl: ctl, plan: pl,
+func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
+	_ = unix.SetNonblock(pidfd, true) // so that its end is a poller's event
+	return &Process{launcher: l, pid: pid, pidfd: os.NewFile(uintptr(pidfd), "sandbox-init"), rawPidfd: pidfd, ctl: ctl, plan: pl,
 		ready: make(chan struct{}), started: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{})}
 }
 
@@ -134,7 +137,7 @@ func (p *Process) listen() {
 		}
 		closeAll(fds)
 	}
-	p.reap()
+	p.await()
 	if failure == nil {
 		failure = ErrInitLost
 	}
@@ -165,17 +168,24 @@ func (p *Process) finish(res Result, err error) {
 	close(p.done)
 }
 
-func (p *Process) reap() {
-	// Waiting without reaping keeps the pid ours until Kill cannot use it any more.
-	for {
-		if err := unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
-			break
-		}
+// await waits for the death of the init. Its end of the socket closes a little
+// earlier.
+func (p *Process) await() {
+	ended := func(timeout int) bool {
+		fds := []unix.PollFd{{Fd: int32(p.rawPidfd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, timeout)
+		return n == 1 || err != nil && err != unix.EINTR
+	}
+	rc, err := p.pidfd.SyscallConn()
+	if err == nil {
+		err = rc.Read(func(uintptr) bool { return ended(0) })
+	}
+	for err != nil && !ended(-1) { // not pollable: at the cost of a thread
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	reapProcess(p.pid)
-	p.reaped = true
+	p.dead = true
+	p.pidfd.Close()
 }
 
 // PID is the process id of the sandbox's init as the daemon sees it.
@@ -246,9 +256,13 @@ func (p *Process) Kill() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.reaped {
+	if p.dead {
 		return os.ErrProcessDone
 	}
 	p.killed = true
-	return unix.Kill(p.pid, unix.SIGKILL)
+	err := unix.PidfdSendSignal(p.rawPidfd, unix.SIGKILL, nil, 0)
+	if err == unix.ESRCH {
+		return os.ErrProcessDone
+	}
+	return err
 }

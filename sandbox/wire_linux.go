@@ -20,11 +20,13 @@ const (
 	msgRun     = 'C' // daemon: carries the command's memfd and stdio
 	msgSignal  = 'G' // daemon: signal and scope
 	msgKill    = 'K' // daemon: kill everything
+	msgFork    = 'F' // daemon to spawner: start an init
+	msgMap     = 'M' // daemon to spawner: make a user namespace for a mapping
 )
 
 const (
-	maxMessage = 16 << 10
-	maxFDs     = 4
+	maxMessage = 8 << 10
+	maxFDs     = maxTrees + 4
 )
 
 // recvMessage reads one message. It returns io.EOF when the other end is gone.
