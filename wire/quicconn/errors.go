@@ -40,6 +40,16 @@ func translate(err error) error {
 	return err
 }
 
+// translateStream is translate for what a stream's methods return. When the connection was
+// closed under a stream, the error has the code and wraps wire.ErrLost as well: it must
+// not be mistaken for a reset of this one stream.
+func translateStream(err error) error {
+	if e, ok := errors.AsType[*quic.ApplicationError](err); ok {
+		return fmt.Errorf("connection closed: %w (%w)", codeError(uint64(e.ErrorCode), e.ErrorMessage), wire.ErrLost)
+	}
+	return translate(err)
+}
+
 // endsConnection reports whether err is the end of a connection that nobody closed: no
 // packets, a reset by a restarted peer, a broken or refused handshake, a closed socket.
 func endsConnection(err error) bool {

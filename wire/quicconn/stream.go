@@ -19,7 +19,7 @@ type stream struct {
 // Read returns io.EOF for the peer's CloseWrite and for nothing else.
 func (s *stream) Read(p []byte) (int, error) {
 	n, err := s.quic.Read(p)
-	return n, translate(err)
+	return n, translateStream(err)
 }
 
 // WaitReadable blocks until Read has something to return, be it an error. It holds no
@@ -31,7 +31,7 @@ func (s *stream) WaitReadable() {
 
 func (s *stream) Write(p []byte) (int, error) {
 	n, err := s.quic.Write(p)
-	return n, translate(err)
+	return n, translateStream(err)
 }
 
 func (s *stream) CloseWrite() error {
@@ -41,7 +41,7 @@ func (s *stream) CloseWrite() error {
 	if err := s.quic.Close(); err != nil {
 		// quic-go has no error of its own here for a stream that was reset; Write has.
 		if _, reset := s.quic.Write(nil); reset != nil {
-			return translate(reset)
+			return translateStream(reset)
 		}
 		return io.ErrClosedPipe
 	}

@@ -2,6 +2,7 @@ package wiretest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
@@ -100,8 +101,10 @@ func (t *transport) Context() context.Context { return t.ctx }
 
 func (t *transport) Close(code wire.Code, text string) error {
 	err := &wire.Error{Code: code, Text: text}
+	// A stream's error says that the connection is gone, as QUIC's does.
+	lost := fmt.Errorf("connection closed: %w (%w)", err, wire.ErrLost)
 	for _, s := range t.link.end(err) {
-		s.sever(err)
+		s.sever(lost)
 	}
 	t.cancel(err)
 	t.peer.cancel(err)

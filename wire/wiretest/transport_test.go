@@ -46,6 +46,9 @@ func TestTransportCloseReachesEverythingWithCodeAndText(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
+	if !errors.Is(readErr, wire.ErrLost) || !errors.Is(writeErr, wire.ErrLost) {
+		t.Errorf("streams of a closed connection: %v and %v, want them to wrap wire.ErrLost too", readErr, writeErr)
+	}
 	if err := b.Close(wire.CodeInternal, "too late"); err != nil {
 		t.Fatal(err)
 	}

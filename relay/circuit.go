@@ -1,0 +1,199 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// acceptCircuits takes the streams that a client opens, each one a circuit to be.
+func (c *conn) acceptCircuits(ctx context.Context) {
+	s := c.server
+	for {
+		stream, err := c.transport.AcceptStream(ctx)
+		if err != nil {
+			return // the connection has ended
+		}
+		if !s.circuits.take(c.key, s.limits.ClientCircuits) {
+			c.streams.Go(func() {
+				c.answerNo(stream, busy("this key has too many circuits"))
+			})
+			continue
+		}
+		c.streams.Go(func() {
+			defer s.circuits.release(c.key)
+			c.serveCircuit(ctx, stream)
+		})
+	}
+}
+
+// serveCircuit takes one stream of a client from its header to its end.
+func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream) {
+	s := c.server
+	dial, err := readDial(stream)
+	switch e, isCode := errors.AsType[*wire.Error](err); {
+	case err == nil:
+	case isCode && e.Code == wire.CodeProtocol:
+		c.close(e)
+		return
+	case isCode && e.Code == wire.CodeUnsupported:
+		c.answerNo(stream, e)
+		return
+	case isCode:
+		stream.Reset(e.Code)
+		return
+	default: // the client gave up before it had said anything
+		stream.Reset(wire.CodeCancelled)
+		return
+	}
+	executor := s.registry.lookup(dial.Executor)
+	if executor == nil {
+		c.answerNo(stream, unreachable())
+		return
+	}
+	if executor.circuits.Add(1) > int64(s.limits.ExecutorCircuits) {
+		executor.circuits.Add(-1)
+		c.answerNo(stream, busy("the executor has too many circuits"))
+		return
+	}
+	defer executor.circuits.Add(-1)
+	id := s.ids.Add(1)
+	far, refusal := executor.openIncoming(ctx, &wire.Incoming{Circuit: id, Client: c.key.Raw()})
+	if refusal != nil {
+		c.answerNo(stream, refusal)
+		return
+	}
+	if err := writeFrame(stream, &wire.DialReply{Circuit: id}); err != nil {
+		stream.Reset(wire.CodeCancelled)
+		far.Reset(wire.CodeCancelled)
+		return
+	}
+	s.metrics.dials.WithLabelValues(resultOK).Inc()
+	s.metrics.circuits.Inc()
+	c.log.Debug("circuit opened", "circuit", id, "executor", executor.key)
+	sp := &splice{
+		client: stream, executor: far, stall: s.limits.Stall,
+		bytesUp: s.metrics.bytesUp, bytesDown: s.metrics.bytesDown,
+	}
+	code := sp.run(c.transport.Context(), executor.transport.Context())
+	s.metrics.circuits.Dec()
+	s.metrics.ends.WithLabelValues(codeName(code)).Inc()
+	c.log.Debug("circuit ended", "circuit", id, "executor", executor.key, "code", codeName(code))
+}
+
+// readDial reads a client's first frame. Its errors are of three kinds: CodeProtocol for
+// bytes that no client of ours sends, another code for what ends this stream only, and
+// none of ours when the stream broke.
+func readDial(stream wire.Stream) (*wire.Dial, error) {
+	if err := stream.SetReadDeadline(time.Now().Add(wire.HeaderTimeout)); err != nil {
+		return nil, err
+	}
+	m, err := wire.ReadFrame(&remember{stream: stream})
+	broken, isBroken := errors.AsType[*brokenError](err)
+	switch unsupported, isUnsupported := errors.AsType[*wire.UnsupportedError](err); {
+	case isBroken && errors.Is(broken.err, os.ErrDeadlineExceeded):
+		return nil, wire.Errorf(wire.CodeTimeout, "no dial within %v", wire.HeaderTimeout)
+	case isBroken:
+		return nil, errors.New("stream ended before its dial")
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, errors.New("stream ended before its dial")
+	case isUnsupported:
+		return nil, wire.Errorf(wire.CodeUnsupported, "%v", unsupported)
+	case err != nil:
+		return nil, wire.Errorf(wire.CodeProtocol, "dial: %v", err)
+	}
+	dial, ok := m.(*wire.Dial)
+	if !ok {
+		return nil, wire.Errorf(wire.CodeProtocol, "a %T where a dial belongs", m)
+	}
+	return dial, stream.SetReadDeadline(time.Time{})
+}
+
+// remember marks the errors of a stream, so that a reset which the peer sent with
+// CodeProtocol is not taken for a frame that is wrong.
+type remember struct{ stream wire.Stream }
+
+func (r *remember) Read(p []byte) (int, error) {
+	n, err := r.stream.Read(p)
+	if err != nil && err != io.EOF {
+		err = &brokenError{err}
+	}
+	return n, err
+}
+
+// brokenError does not unwrap: the peer's code is not the relay's finding.
+type brokenError struct{ err error }
+
+func (e *brokenError) Error() string { return e.err.Error() }
+
+// openIncoming begins a circuit on an executor's connection. It does not wait for the
+// executor: one that takes no more streams is busy.
+func (c *conn) openIncoming(ctx context.Context, m *wire.Incoming) (wire.Stream, *wire.Error) {
+	stream, err := tryOpen(ctx, c.transport)
+	if err == nil {
+		if err = writeFrame(stream, m); err == nil {
+			return stream, nil
+		}
+		stream.Reset(wire.CodeTimeout)
+	}
+	switch {
+	case c.transport.Context().Err() != nil, errors.Is(err, wire.ErrLost):
+		return nil, unreachable() // its connection has just ended
+	case wire.CodeOf(err) == wire.CodeBusy, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return nil, busy("the executor takes no more circuits at the moment")
+	}
+	return nil, unreachable()
+}
+
+// openTimeout bounds the opening of a stream on a transport that has no way to ask
+// without waiting.
+const openTimeout = time.Second
+
+func tryOpen(ctx context.Context, t wire.Transport) (wire.Stream, error) {
+	if o, ok := t.(interface {
+		TryOpenStream() (wire.Stream, error)
+	}); ok {
+		return o.TryOpenStream()
+	}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return t.OpenStream(ctx)
+}
+
+// writeFrame writes the head of a stream. It is short and the first thing on its stream,
+// so it waits only when the peer's whole connection is stuffed.
+func writeFrame(stream wire.Stream, m wire.Message) error {
+	if err := stream.SetWriteDeadline(time.Now().Add(wire.HeaderTimeout)); err != nil {
+		return err
+	}
+	if err := wire.WriteFrame(stream, m); err != nil {
+		return err
+	}
+	return stream.SetWriteDeadline(time.Time{})
+}
+
+// answerNo refuses a dial. The answer arrives although the stream is stopped right after
+// it: Reset leaves a direction alone that has ended cleanly.
+func (c *conn) answerNo(stream wire.Stream, e *wire.Error) {
+	s := c.server
+	s.metrics.dials.WithLabelValues(codeName(e.Code)).Inc()
+	s.metrics.refusals.WithLabelValues(codeName(e.Code)).Inc()
+	if err := writeFrame(stream, wire.DialRefusal(e)); err == nil {
+		_ = stream.CloseWrite()
+	}
+	stream.Reset(e.Code)
+}
+
+// unreachable is the one answer for an executor that is unknown, offline, or somebody
+// else's: a client cannot find out which keys exist.
+func unreachable() *wire.Error {
+	return wire.Errorf(wire.CodeUnreachable, "executor is not reachable through this relay")
+}
+
+func busy(text string) *wire.Error {
+	return &wire.Error{Code: wire.CodeBusy, Text: text, RetryAfter: retryBusy}
+}

@@ -1,0 +1,256 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+)
+
+// conn is one admitted connection.
+type conn struct {
+	server    *Server
+	transport wire.Transport
+	key       keys.PublicKey
+	name      string
+	role      wire.Role
+	log       *slog.Logger
+	circuits  atomic.Int64   // on an executor's connection
+	streams   sync.WaitGroup // goroutines beside the control loop
+
+	control *noiseconn.Conn // set before the connection is visible to others
+
+	mu    sync.Mutex
+	pings map[uint64]chan struct{} // closed by the answer
+}
+
+// serveTransport takes a transport from accept to its end and returns when nothing of it
+// is left.
+func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
+	goodbye := goingAway()
+	stop := context.AfterFunc(ctx, func() { _ = t.Close(goodbye.Code, goodbye.Text) })
+	defer stop()
+	select {
+	case s.handshakes <- struct{}{}:
+	default:
+		s.refuse(t, &rejection{role: roleUnknown, result: resultLimited, err: &wire.Error{
+			Code: wire.CodeBusy, Text: "relay has too many handshakes in flight: try again", RetryAfter: retryBusy,
+		}})
+		return
+	}
+	s.metrics.inFlight.Inc()
+	var once sync.Once
+	arrived := func() {
+		once.Do(func() {
+			s.metrics.inFlight.Dec()
+			<-s.handshakes
+		})
+	}
+	defer arrived()
+	n, rejected := s.greet(ctx, t)
+	if rejected != nil {
+		s.logRejection(rejected)
+		s.refuse(t, rejected)
+		return
+	}
+	if !s.perKey.take(n.key, s.limits.connections(n.key.Kind())) {
+		s.refuse(t, n.reject(resultLimited, &wire.Error{
+			Code: wire.CodeBusy, Text: "this key has too many connections here", RetryAfter: retryBusy,
+		}))
+		return
+	}
+	defer s.perKey.release(n.key)
+	c := &conn{
+		server: s, transport: t, key: n.key, name: n.name, role: n.hello.Role,
+		log:   s.log.With("peer", n.key, "name", n.name, "role", roleName(n.hello.Role)),
+		pings: make(map[uint64]chan struct{}),
+	}
+	if c.role == wire.RoleExecutor {
+		c.serveExecutor(ctx, n, arrived)
+	} else if c.welcome(n, 0) {
+		arrived()
+		c.serve(ctx, c.acceptCircuits)
+	}
+}
+
+func (s *Server) logRejection(r *rejection) {
+	if r.proven == nil { // anybody can cause these
+		s.log.Debug("handshake failed", "result", r.result, "err", r.err)
+		return
+	}
+	s.log.Info("peer refused", "peer", r.proven.key, "role", r.role, "code", r.err.Code, "err", r.err)
+}
+
+// serveExecutor registers the newcomer and serves it.
+func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
+	s := c.server
+	mine, foreign := s.registry.claim(c, n.hello.Instance)
+	if foreign != nil && foreign.conn.alive(ctx) {
+		s.metrics.duplicates.Inc()
+		c.log.Warn("executor refused: another process uses its key and is alive", "code", wire.CodeDuplicate)
+		s.refuse(c.transport, n.reject(resultDuplicate, duplicate()))
+		return
+	}
+	if !c.welcome(n, mine.generation) {
+		return
+	}
+	replaced, lost := s.registry.install(mine, foreign)
+	if lost != nil {
+		c.close(lost)
+		return
+	}
+	defer s.registry.remove(mine)
+	if replaced != nil {
+		c.log.Info("executor connection superseded")
+		// Not waited for here: a half-dead connection must not delay the live one.
+		c.streams.Go(func() { replaced.close(superseded()) })
+	}
+	arrived()
+	c.serve(ctx, c.forbidStreams)
+}
+
+// welcome admits the newcomer.
+func (c *conn) welcome(n *newcomer, generation uint64) bool {
+	s := c.server
+	limits := wire.HopLimits{Header: wire.MaxHeader, IdleMillis: uint64(wire.ExecutorIdle / time.Millisecond)}
+	if c.role == wire.RoleClient {
+		limits.Circuits = uint32(s.limits.ClientCircuits)
+		limits.IdleMillis = uint64(wire.ClientIdle / time.Millisecond)
+	}
+	if err := n.stream.SetWriteDeadline(time.Now().Add(wire.HopTimeout)); err != nil {
+		c.close(wire.Errorf(wire.CodeInternal, "deadline of the control stream"))
+		return false
+	}
+	control, err := n.pending.Accept(&wire.HopWelcome{
+		Versions: wire.Versions, Connection: s.ids.Add(1), Name: c.name, Generation: generation,
+		Limits: limits, Time: time.Now().UnixMilli(),
+	})
+	if err == nil {
+		err = n.stream.SetWriteDeadline(time.Time{})
+	}
+	if err != nil {
+		s.metrics.handshakes.WithLabelValues(roleName(c.role), resultError).Inc()
+		c.log.Debug("welcome not sent", "err", err)
+		c.close(wire.Errorf(wire.CodeTimeout, "welcome was not taken"))
+		return false
+	}
+	c.control = control
+	s.metrics.handshakes.WithLabelValues(roleName(c.role), resultOK).Inc()
+	if a, ok := c.transport.(interface{ Admit() }); ok {
+		a.Admit() // lifts the window for strangers
+	}
+	return true
+}
+
+// serve runs an admitted connection: streams handles those that the peer opens, and the
+// control loop runs here. It returns when the connection has ended and its goroutines with
+// it.
+func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
+	s := c.server
+	s.add(c)
+	gauge := s.metrics.connections.WithLabelValues(roleName(c.role))
+	gauge.Inc()
+	c.log.Info("peer connected")
+	// The list may have changed between the look-up and add; from here on Recheck sees c.
+	if _, ok := s.peers().Lookup(c.key); !ok {
+		c.revoke()
+	}
+	c.streams.Go(func() { streams(ctx) })
+	reason := c.converse()
+	c.close(reason)
+	c.streams.Wait()
+	gauge.Dec()
+	s.remove(c)
+	c.log.Info("peer disconnected", "code", reason.Code, "err", context.Cause(c.transport.Context()))
+}
+
+// converse answers the control stream until it ends, and says what to close with.
+func (c *conn) converse() *wire.Error {
+	for {
+		m, err := c.control.Recv()
+		if unsupported, ok := errors.AsType[*wire.UnsupportedError](err); ok {
+			m, err = nil, c.control.Send(wire.Refusal(wire.Errorf(wire.CodeUnsupported, "%v", unsupported)))
+		}
+		switch {
+		case err == io.EOF:
+			return wire.Errorf(wire.CodeShutdown, "the peer ended its control stream")
+		case err != nil && wire.CodeOf(err) == wire.CodeProtocol && !errors.Is(err, wire.ErrLost):
+			return wire.Errorf(wire.CodeProtocol, "control stream: %v", err)
+		case err != nil:
+			return wire.Errorf(wire.CodeShutdown, "control stream is gone")
+		}
+		switch m := m.(type) {
+		case nil:
+		case *wire.HopPing:
+			if err := c.control.Send(&wire.HopPong{Number: m.Number}); err != nil {
+				return wire.Errorf(wire.CodeShutdown, "control stream is gone")
+			}
+		case *wire.HopPong:
+			c.answered(m.Number)
+		default:
+			return wire.Errorf(wire.CodeProtocol, "a %T does not belong on the control stream", m)
+		}
+	}
+}
+
+// alive reports whether the peer answers a ping within wire.IncumbentTimeout. It closes
+// the connection of one that does not.
+func (c *conn) alive(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, wire.IncumbentTimeout)
+	defer cancel()
+	number := c.server.ids.Add(1)
+	answer := make(chan struct{})
+	c.mu.Lock()
+	c.pings[number] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pings, number)
+		c.mu.Unlock()
+	}()
+	// Send blocks when the peer takes nothing, which is one way of being dead.
+	var sending sync.WaitGroup
+	sending.Go(func() { _ = c.control.Send(&wire.HopPing{Number: number}) })
+	defer sending.Wait()
+	select {
+	case <-answer:
+		return true
+	case <-c.transport.Context().Done():
+	case <-ctx.Done():
+		c.close(superseded())
+	}
+	return false
+}
+
+func (c *conn) answered(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if waiting := c.pings[number]; waiting != nil {
+		close(waiting)
+		delete(c.pings, number)
+	}
+}
+
+// forbidStreams ends the connection of an executor that opens a stream: nothing that it
+// could say there has a meaning.
+func (c *conn) forbidStreams(ctx context.Context) {
+	if _, err := c.transport.AcceptStream(ctx); err == nil {
+		c.close(wire.Errorf(wire.CodeProtocol, "an executor opens no streams"))
+	}
+}
+
+// close ends the connection for a reason that the peer sees. The first reason counts.
+func (c *conn) close(reason *wire.Error) { _ = c.transport.Close(reason.Code, reason.Text) }
+
+func (c *conn) revoke() {
+	c.log.Info("peer is not admitted any more", "code", wire.CodeUnauthorized)
+	c.server.metrics.refusals.WithLabelValues(codeName(wire.CodeUnauthorized)).Inc()
+	c.close(unauthorized())
+}

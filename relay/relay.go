@@ -1,0 +1,163 @@
+// Package relay admits peers and joins their streams: an executor dials in and stays
+// registered, a client dials in and asks for a circuit to an executor, and the relay
+// copies bytes between the two until both directions have ended.
+//
+// It is blind. What travels through a circuit is sealed between client and executor, and
+// this package neither knows nor imports what they say to each other; it sees keys, sizes
+// and times. It runs nothing, and what a client may do on an executor is decided there:
+// the list of peers here only says who may use the relay.
+//
+// Data flow. [Server.Serve] accepts transports, one goroutine each (conn.go). The first
+// stream carries the hop's Noise handshake over the transport's channel binding
+// (handshake.go), then the control conversation: pings and their answers. An executor
+// goes into the registry (registry.go), which holds at most one connection for a key. On
+// a client's connection each further stream begins with a Dial frame (circuit.go); the
+// relay opens a stream on the executor's connection, puts Incoming on it and a DialReply
+// on the client's, and splices the two (splice.go).
+//
+// Ownership. A connection owns its transport, its control stream and the goroutines of
+// its streams, and waits for them. A circuit belongs to the client's connection; the
+// stream on the executor's side is closed by the circuit, or by the end of that
+// connection, whichever is first. The registry owns nothing: it points at connections.
+//
+// Start with [New] and [Server.Serve]; limits.go has what bounds a peer.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+// Config is what a relay needs. Key and Peers are required.
+type Config struct {
+	// Key is the relay's identity, of the kind keys.Relay.
+	Key *keys.PrivateKey
+	// Peers returns who is admitted now. It is called for each connection and each
+	// Recheck, by several goroutines, and must not block; nil admits nobody.
+	Peers func() *keys.RelayPeers
+	// Log gets the life of connections at Info and of circuits at Debug; nil discards.
+	Log *slog.Logger
+	// Registry gets the metrics, named postern_relay_...; nil is a registry of its own.
+	Registry *prometheus.Registry
+	// Limits bound the peers. Zero fields have defaults.
+	Limits Limits
+}
+
+// Listener is where transports come from, such as a quicconn.Listener.
+type Listener interface {
+	// Accept returns the next transport. Its peer is not authenticated yet.
+	Accept(context.Context) (wire.Transport, error)
+	Close() error
+}
+
+// Server is a relay. Make it with [New]. Its methods are safe for concurrent use.
+type Server struct {
+	key        *keys.PrivateKey
+	peers      func() *keys.RelayPeers
+	log        *slog.Logger
+	limits     Limits
+	metrics    *metrics
+	registry   *registry
+	handshakes chan struct{} // a slot for each in flight
+	perKey     *tally        // connections
+	circuits   *tally        // of clients
+	ids        atomic.Uint64 // of connections and circuits
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // admitted ones
+}
+
+// New makes a relay that does nothing until Serve.
+func New(cfg Config) (*Server, error) {
+	if cfg.Key == nil || cfg.Key.Kind() != keys.Relay {
+		return nil, errors.New("relay without a relay key")
+	}
+	if cfg.Peers == nil {
+		return nil, errors.New("relay without a list of peers")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = prometheus.NewRegistry()
+	}
+	metrics, err := newMetrics(cfg.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("relay metrics: %w", err)
+	}
+	limits := cfg.Limits.orDefaults()
+	return &Server{
+		key: cfg.Key, peers: cfg.Peers, log: cfg.Log, limits: limits, metrics: metrics,
+		registry:   newRegistry(metrics),
+		handshakes: make(chan struct{}, limits.Handshakes),
+		perKey:     newTally(), circuits: newTally(),
+		conns: make(map[*conn]struct{}),
+	}, nil
+}
+
+// Serve accepts transports from l until ctx is done, then tells every peer that the relay
+// goes away, waits for all goroutines, closes l and returns nil. It returns an error, after
+// the same clean-up, when l fails. One Server may serve several listeners at a time.
+func (s *Server) Serve(ctx context.Context, l Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var peers sync.WaitGroup
+	var failure error
+	for {
+		t, err := l.Accept(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				failure = fmt.Errorf("accept connections: %w", err)
+			}
+			break
+		}
+		peers.Go(func() { s.serveTransport(ctx, t) })
+	}
+	cancel()
+	peers.Wait()
+	return errors.Join(failure, l.Close())
+}
+
+// Recheck closes the connections of peers that the list does not admit any more. Whoever
+// changes what Peers returns calls it right after. It returns when they are closed.
+func (s *Server) Recheck() {
+	peers := s.peers()
+	var closing sync.WaitGroup
+	for _, c := range s.admitted() {
+		if _, ok := peers.Lookup(c.key); !ok {
+			closing.Go(func() { c.revoke() })
+		}
+	}
+	closing.Wait()
+}
+
+func (s *Server) admitted() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+func (s *Server) add(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}

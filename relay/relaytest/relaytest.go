@@ -1,0 +1,193 @@
+// Package relaytest runs a relay inside a test of another package, over QUIC on loopback
+// or over in-memory transports.
+//
+// It is the real relay with a list of peers that the test changes as it goes; nothing is
+// simulated but, where asked for, the network. It is not a relay for anything else: its
+// key lives in memory and everything ends with the test.
+//
+// Start with [Start]; use [Serve] and [NewListener] where no socket may be opened, such as
+// in a testing/synctest bubble.
+package relaytest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay"
+	"github.com/postern-relay/postern/wire/quicconn"
+)
+
+// Relay is a running relay. Its methods are for one goroutine at a time.
+type Relay struct {
+	// Key is the relay's identity, kept over restarts.
+	Key *keys.PrivateKey
+	// Metrics is where the relay's collectors are, fresh after a restart.
+	Metrics *prometheus.Registry
+
+	t       testing.TB
+	limits  relay.Limits
+	address string // on loopback; "" in memory
+	run     *running
+
+	mu    sync.Mutex
+	peers map[keys.PublicKey]string
+	list  *keys.RelayPeers
+}
+
+// running is the relay between a start and a stop.
+type running struct {
+	server   *relay.Server
+	listener relay.Listener
+	cancel   context.CancelFunc
+	ended    chan error
+}
+
+// Start runs a relay on a free UDP port of 127.0.0.1 until the test ends. It admits
+// nobody until Allow.
+func Start(t testing.TB) *Relay { return StartLimited(t, relay.Limits{}) }
+
+// StartLimited is Start with other limits.
+func StartLimited(t testing.TB, limits relay.Limits) *Relay {
+	t.Helper()
+	r := prepare(t, limits)
+	r.address = "127.0.0.1:0"
+	r.Restart()
+	return r
+}
+
+// Serve runs a relay on a listener of the caller's, such as one made by [NewListener],
+// until the test ends. It cannot be restarted.
+func Serve(t testing.TB, l relay.Listener, limits relay.Limits) *Relay {
+	t.Helper()
+	r := prepare(t, limits)
+	r.start(l)
+	return r
+}
+
+func prepare(t testing.TB, limits relay.Limits) *Relay {
+	t.Helper()
+	key, err := keys.Generate(keys.Relay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Relay{Key: key, t: t, limits: limits, peers: make(map[keys.PublicKey]string)}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+func (r *Relay) start(l relay.Listener) {
+	r.t.Helper()
+	r.Metrics = prometheus.NewPedanticRegistry()
+	server, err := relay.New(relay.Config{Key: r.Key, Peers: r.current, Registry: r.Metrics, Limits: r.limits})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.run = &running{server: server, listener: l, cancel: cancel, ended: make(chan error, 1)}
+	go func(run *running) { run.ended <- server.Serve(ctx, l) }(r.run)
+}
+
+// Address is where the relay listens, as host:port; "" in memory.
+func (r *Relay) Address() string { return r.address }
+
+// URL is the relay's address and key in the form that users give to a client.
+func (r *Relay) URL() string { return "postern://" + r.address + "#" + r.Key.Public().String() }
+
+// Allow admits a key under a name of its own.
+func (r *Relay) Allow(key keys.PublicKey) {
+	r.t.Helper()
+	r.change(func() { r.peers[key] = fmt.Sprintf("peer%d", len(r.peers)) })
+}
+
+// Remove takes a key from the list. When it returns the connections of that key are
+// closed.
+func (r *Relay) Remove(key keys.PublicKey) {
+	r.t.Helper()
+	r.change(func() { delete(r.peers, key) })
+	if r.run != nil {
+		r.run.server.Recheck()
+	}
+}
+
+// NewPeer makes a key of the given kind and admits it.
+func (r *Relay) NewPeer(kind keys.Kind) *keys.PrivateKey {
+	r.t.Helper()
+	key, err := keys.Generate(kind)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Allow(key.Public())
+	return key
+}
+
+// change edits the list as its file would be.
+func (r *Relay) change(edit func()) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	edit()
+	var text strings.Builder
+	for key, name := range r.peers {
+		fmt.Fprintf(&text, "%s %s %s\n", key.Kind(), key, name)
+	}
+	list, err := keys.ParseRelayPeers("peers", strings.NewReader(text.String()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.list = list
+}
+
+func (r *Relay) current() *keys.RelayPeers {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.list
+}
+
+// Stop ends the relay as an operator does: peers are told, goroutines waited for. A second
+// Stop does nothing.
+func (r *Relay) Stop() {
+	r.t.Helper()
+	if r.run == nil {
+		return
+	}
+	r.run.cancel()
+	if err := <-r.run.ended; err != nil {
+		r.t.Errorf("relay: %v", err)
+	}
+	r.run = nil
+}
+
+// Crash ends the relay without a word to its peers, as a killed process does.
+func (r *Relay) Crash() {
+	r.t.Helper()
+	if r.run == nil {
+		return
+	}
+	_ = r.run.listener.Close()
+	<-r.run.ended // the error is the one that was just made
+	r.run.cancel()
+	r.run = nil
+}
+
+// Restart stops the relay, if it runs, and starts it again on the same port with the same
+// key and list of peers.
+func (r *Relay) Restart() {
+	r.t.Helper()
+	r.Stop()
+	if r.address == "" {
+		r.t.Fatal("relay in memory cannot be restarted")
+	}
+	l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.address = l.Addr().(*net.UDPAddr).String()
+	r.start(l)
+}
