@@ -53,7 +53,9 @@ func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	p.proc = proc
 	if s.TTY != nil {
 		p.tty = proc.TTY()
-		p.stdin = p.tty
+		if s.Stdin {
+			p.stdin = p.tty
+		}
 		p.outputs = []OutputPipe{{wire.Terminal, p.tty}}
 	}
 	return p, nil

@@ -16,6 +16,15 @@ const maxKeyFile = 4 << 10
 // others can read or write, a key of another kind, anything but a regular file, and an over-long file. A missing file is an
 // error that matches [fs.ErrNotExist]. Errors never show the content. On systems without file modes the mode is not checked.
 func ReadFile(path string, kind Kind) (*PrivateKey, error) {
+	key, err := ReadAnyFile(path)
+	if err == nil && key.Kind() != kind {
+		return nil, fmt.Errorf("key file %s holds %s key; %s is wanted here", path, key.Kind().noun(), kind.noun())
+	}
+	return key, err
+}
+
+// ReadAnyFile is [ReadFile] for a key of whatever kind, for those who only want to show its public half.
+func ReadAnyFile(path string) (*PrivateKey, error) {
 	content, err := readKeyFile(path)
 	if err != nil {
 		return nil, err
@@ -23,9 +32,6 @@ func ReadFile(path string, kind Kind) (*PrivateKey, error) {
 	key, err := parseKeyFile(content)
 	if err != nil {
 		return nil, fmt.Errorf("key file %s: %w", path, err)
-	}
-	if key.Kind() != kind {
-		return nil, fmt.Errorf("key file %s holds %s key; %s is wanted here", path, key.Kind().noun(), kind.noun())
 	}
 	return key, nil
 }

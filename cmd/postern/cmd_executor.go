@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+func newExecutor(std stdio) *cobra.Command {
+	o := executorOptions{}
+	var relayURL, mode string
+	var logs logFlags
+	cmd := &cobra.Command{
+		Use:   "executor --relay URL --name NAME --state DIR",
+		Short: "Run commands on this machine for the clients in its list",
+		Long: `Run commands on this machine for the clients in its list. The executor dials out to the
+relay and stays registered; nothing needs to reach this machine. The first line on
+stdout is its public key; it is made in DIR/executor.key at the first start.
+
+DIR/authorized_clients lists who may run commands, one client key a line. It is reread
+when it changes; an empty list admits nobody.
+
+Commands work in the workspaces. --sandbox-max is the most that a client may ask for:
+read-only, workspace-write, or full-access, which is no sandbox at all.`,
+		Example: `  postern executor --relay postern://relay.example.org:4433#relay_... --name builder \
+      --state /var/lib/postern-executor --workspace /srv/build`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			var err error
+			if o.log, err = logs.logger(std.err); err != nil {
+				return err
+			}
+			if o.relay, err = keys.ParseRelayURL(relayURL); err != nil {
+				return fmt.Errorf("--relay: %w", err)
+			}
+			if o.name == "" {
+				return fmt.Errorf("--name is missing: how clients and logs call this executor")
+			}
+			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
+				return fmt.Errorf("--sandbox-max: %w", err)
+			}
+			o.environment = os.Environ()
+			n, err := openExecutor(o)
+			if err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			defer n.close()
+			ctx, stop := untilSignal()
+			defer stop()
+			fmt.Fprintln(std.out, n.key.Public())
+			if report := n.probe(ctx, o); !report.OK() {
+				for _, l := range report.Layers {
+					if !l.OK {
+						o.log.Error("the sandbox does not work here, commands will be refused", "layer", l.Name, "reason", l.Reason, "remedy", l.Remedy)
+					}
+				}
+			}
+			if err := n.run(ctx); err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&relayURL, "relay", "", "postern://HOST:PORT#relay_..., as the relay prints it")
+	f.StringVar(&o.name, "name", "", "name of this executor at the relay")
+	f.StringVar(&o.state, "state", "", "folder for the key and the list of clients")
+	f.StringVar(&o.clients, "authorized-clients", "", "list of clients, instead of the one in the state folder")
+	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; may be repeated, the first is where they start")
+	f.StringVar(&mode, "sandbox-max", "workspace-write", "the most a client may ask for: read-only, workspace-write or full-access")
+	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
+	logs.add(cmd)
+	return cmd
+}

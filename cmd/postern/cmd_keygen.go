@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-relay/postern/keys"
+)
+
+// keyKinds are the kinds as the command line names them.
+var keyKinds = map[string]keys.Kind{"relay": keys.Relay, "executor": keys.Executor, "client": keys.Client}
+
+func newKeygen(std stdio) *cobra.Command {
+	var kind, out string
+	cmd := &cobra.Command{
+		Use:   "keygen --kind relay|executor|client --out FILE",
+		Short: "Make a key and write it to a new file",
+		Long: `Make a key and write it to a new file, which only its owner can read. A file that
+exists is never overwritten. The public key is printed.`,
+		Example: `  postern keygen --kind client --out ~/.config/postern/client.key`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			k, ok := keyKinds[kind]
+			if !ok {
+				return fmt.Errorf("--kind %q: want relay, executor or client", kind)
+			}
+			if out == "" {
+				return fmt.Errorf("--out is missing: name the file to write the key to")
+			}
+			key, err := keys.Generate(k)
+			if err == nil {
+				err = keys.WriteFile(out, key)
+			}
+			if err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			fmt.Fprintln(std.out, key.Public())
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&kind, "kind", "", "relay, executor or client")
+	cmd.Flags().StringVar(&out, "out", "", "the file to write")
+	return cmd
+}
+
+func newPubkey(std stdio) *cobra.Command {
+	return &cobra.Command{
+		Use:     "pubkey FILE",
+		Short:   "Print the public key of a key file",
+		Example: `  postern pubkey /var/lib/postern-executor/executor.key`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			key, err := keys.ReadAnyFile(args[0])
+			if err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			fmt.Fprintln(std.out, key.Public())
+			return nil
+		},
+	}
+}

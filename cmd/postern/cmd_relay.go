@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func newRelay(std stdio) *cobra.Command {
+	var listen, state, advertise string
+	var logs logFlags
+	cmd := &cobra.Command{
+		Use:   "relay --state DIR",
+		Short: "Serve as the relay that executors and clients dial",
+		Long: `Serve as the relay that executors and clients dial. It joins their streams and cannot
+read them. The first line on stdout is its address with its pinned key, which
+executors and clients need; the key is made in DIR/relay.key at the first start.
+
+DIR/authorized lists who may use it, and is reread when it changes:
+  client KEY NAME
+  exec KEY NAME`,
+		Example: `  postern relay --listen :4433 --state /var/lib/postern-relay --advertise relay.example.org:4433`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			log, err := logs.logger(std.err)
+			if err != nil {
+				return err
+			}
+			n, err := openRelay(state, listen, advertise, log)
+			if err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			defer n.close()
+			ctx, stop := untilSignal()
+			defer stop()
+			fmt.Fprintln(std.out, n.url)
+			if err := n.run(ctx); err != nil {
+				return failf(exitFailed, "%v", err)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", ":4433", "UDP address to listen on, IPv6 and IPv4; port 0 picks a free one")
+	f.StringVar(&state, "state", "", "folder for the key and the list of peers")
+	f.StringVar(&advertise, "advertise", "", "HOST:PORT under which peers reach this relay")
+	logs.add(cmd)
+	return cmd
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+// devOptions are what `postern dev` and `postern demo` need.
+type devOptions struct {
+	state      string
+	listen     string
+	workspaces []string
+	max        wire.SandboxMode
+	log        *slog.Logger
+}
+
+const devName = "dev"
+
+// devNode is a relay and an executor named dev in one process, which a client with
+// POSTERN_HOME=DIR/client may use.
+type devNode struct {
+	home     home
+	relay    *relayNode
+	executor *executorNode
+	ready    chan struct{} // closed when the executor is registered
+}
+
+func openDev(o devOptions) (_ *devNode, err error) {
+	dir, err := filepath.Abs(o.state)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range []string{dir, filepath.Join(dir, "relay"), filepath.Join(dir, "executor"), filepath.Join(dir, "client")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("state folder: %w", err)
+		}
+	}
+	n := &devNode{home: home{filepath.Join(dir, "client")}, ready: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			n.close()
+		}
+	}()
+	executor, err := introduce(dir)
+	if err != nil {
+		return nil, err
+	}
+	if n.relay, err = openRelay(filepath.Join(dir, "relay"), o.listen, "", o.log); err != nil {
+		return nil, err
+	}
+	// The port may be another one each time, so the entry is replaced, not added.
+	known := fmt.Sprintf("%s %s %s\n", devName, executor, n.relay.url)
+	if err := os.WriteFile(n.home.join("known_executors"), []byte(known), 0o600); err != nil {
+		return nil, err
+	}
+	if len(o.workspaces) == 0 {
+		w := filepath.Join(dir, "workspace")
+		if err := os.MkdirAll(w, 0o755); err != nil {
+			return nil, err
+		}
+		o.workspaces = []string{w}
+	}
+	var once sync.Once
+	n.executor, err = openExecutor(executorOptions{
+		relay: n.relay.url, name: devName, state: filepath.Join(dir, "executor"), workspaces: o.workspaces,
+		max: o.max, hide: []string{filepath.Join(dir, "relay"), n.home.path},
+		registered: func(wire.HopWelcome) { once.Do(func() { close(n.ready) }) },
+		log:        o.log, environment: os.Environ(),
+	})
+	return n, err
+}
+
+// introduce makes the keys, and client and executor known to those who must let them in.
+func introduce(dir string) (executor keys.PublicKey, err error) {
+	e, _, err := keys.LoadOrGenerate(filepath.Join(dir, "executor", "executor.key"), keys.Executor)
+	if err != nil {
+		return executor, err
+	}
+	c, _, err := keys.LoadOrGenerate(filepath.Join(dir, "client", "client.key"), keys.Client)
+	if err != nil {
+		return executor, err
+	}
+	authorized := filepath.Join(dir, "relay", "authorized")
+	return e.Public(), errors.Join(
+		keys.AddRelayPeer(authorized, keys.RelayPeer{Key: c.Public(), Name: devName}),
+		keys.AddRelayPeer(authorized, keys.RelayPeer{Key: e.Public(), Name: devName}),
+		keys.AddAuthorizedClient(filepath.Join(dir, "executor", "authorized_clients"), c.Public(), devName),
+	)
+}
+
+// run serves until ctx ends.
+func (n *devNode) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var relayErr, executorErr error
+	var both sync.WaitGroup
+	both.Go(func() { relayErr = n.relay.run(ctx); cancel() })
+	both.Go(func() { executorErr = n.executor.run(ctx); cancel() })
+	both.Wait()
+	return errors.Join(relayErr, executorErr)
+}
+
+func (n *devNode) close() {
+	if n.executor != nil {
+		n.executor.close()
+	}
+	if n.relay != nil {
+		n.relay.close()
+	}
+}
