@@ -33,6 +33,9 @@ func hiddenPaths(id *identity, more ...[]string) []string {
 	seen := map[string]bool{}
 	var out []string
 	for _, p := range paths {
+		if _, err := os.Lstat(p); os.IsNotExist(err) {
+			continue // most of them, at the price of one call
+		}
 		real, err := filepath.EvalSymlinks(p)
 		if err != nil {
 			if os.IsNotExist(err) {

@@ -13,26 +13,27 @@ type owner struct{ uid, gid uint32 }
 // the command is another user, so the root's owner is shown as the command's user
 // by an ID-mapped mount; what the command creates belongs to the owner on disk. The
 // answer is a user namespace, or -1 when no mapping is needed.
-func (l *Launcher) ownerMapping(st *unix.Stat_t, path string, fd int, readOnly bool) (int, error) {
+func (l *Launcher) ownerMapping(st *unix.Stat_t) (int, error) {
 	if !l.id.asRoot || int(st.Uid) == l.id.uid {
 		return -1, nil
 	}
-	ns, err := l.mappingFor(owner{st.Uid, st.Gid})
-	if err != nil {
-		return -1, err
+	return l.mappingFor(owner{st.Uid, st.Gid})
+}
+
+// mappedTree makes the mount of a piece, as a root daemon. What everybody may read
+// is shown unmapped if it must be; what is to be written is not.
+func (l *Launcher) mappedTree(fd int, path string, st *unix.Stat_t, readOnly bool, mapping int) (int, error) {
+	tree, err := cloneTree(fd, true, pieceAttrs(readOnly))
+	if err != nil || mapping < 0 {
+		return tree, err
 	}
-	// try it: not every file system can
-	tree, err := cloneTree(fd, true, noSuid|noDev)
-	if err != nil {
-		return -1, err
+	err = mapOwner(tree, mapping)
+	if err == nil {
+		return tree, nil
 	}
-	defer unix.Close(tree)
-	err = mapOwner(tree, ns)
-	switch {
-	case err == nil:
-		return ns, nil
-	case readOnly:
-		return -1, nil // what everybody may read can still be read
+	unix.Close(tree)
+	if readOnly {
+		return cloneTree(fd, true, pieceAttrs(readOnly))
 	}
 	return -1, fail("id-mapped mount", path, fmt.Errorf("%w: this file system cannot show files of uid %d to commands of uid %d: give the workspace to that uid (chown -R %d) or run commands as its owner",
 		err, st.Uid, l.id.uid, l.id.uid))

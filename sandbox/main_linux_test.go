@@ -20,6 +20,9 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == probeName {
 		probeMain(os.Args[1:])
 	}
+	if os.Args[0] == crippledName {
+		crippledMain(os.Args[1])
+	}
 	if os.Args[0] == daemonName {
 		daemonMain(os.Args[1])
 	}

@@ -113,7 +113,7 @@ func (l *Launcher) addRoot(pl *plan, root string, p Policy) error {
 		return err
 	}
 	readOnly := p.Mode == ReadOnly
-	mapping, err := l.ownerMapping(&st, root, fd, readOnly)
+	mapping, err := l.ownerMapping(&st)
 	if err != nil {
 		return err
 	}
@@ -161,16 +161,11 @@ func (l *Launcher) protect(pl *plan, root int, rootStat *unix.Stat_t, rootPath, 
 func (l *Launcher) addPiece(pl *plan, fd int, path string, st *unix.Stat_t, readOnly bool, mapping int) error {
 	pc := piece{path: path, dev: st.Dev, ino: st.Ino, readOnly: readOnly, tree: -1}
 	if l.id.asRoot {
-		tree, err := cloneTree(fd, true, pieceAttrs(readOnly))
+		tree, err := l.mappedTree(fd, path, st, readOnly, mapping)
 		if err != nil {
 			return err
 		}
 		pl.trees = append(pl.trees, tree)
-		if mapping >= 0 {
-			if err := mapOwner(tree, mapping); err != nil {
-				return err
-			}
-		}
 		pc.tree = treesFD + len(pl.trees) - 1
 	}
 	pl.setup.pieces = append(pl.setup.pieces, pc)

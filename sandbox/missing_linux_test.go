@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// crippledName is the argv[0] under which the test binary takes a feature from
+// itself and then tries to start a command.
+const crippledName = "sandbox-test-crippled"
+
+// takeAway makes some system calls of this process and its children fail.
+func takeAway(answer verdict, numbers ...uint32) error {
+	var a assembler
+	a.load(offsetNumber)
+	for _, n := range numbers {
+		a.ifEqual(n, answer)
+	}
+	a.ret(allow)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(a.prog)), Filter: (*unix.SockFilter)(unsafe.Pointer(&a.prog[0]))}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(a.prog)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func crippledMain(what string) {
+	var err error
+	switch what {
+	case "userns":
+		err = os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
+	case "landlock":
+		err = takeAway(notThere, unix.SYS_LANDLOCK_CREATE_RULESET)
+	case "seccomp":
+		err = takeAway(errnoBase|22, unix.SYS_SECCOMP)
+	case "mounts":
+		err = takeAway(notThere, unix.SYS_OPEN_TREE, unix.SYS_FSOPEN)
+	case "forbidden mounts":
+		err = takeAway(refuse, unix.SYS_FSOPEN)
+	}
+	if err != nil {
+		fmt.Println("preparing:", err)
+		os.Exit(1)
+	}
+	l, err := NewLauncher(Options{})
+	if err != nil {
+		fmt.Println("launcher:", err)
+		os.Exit(1)
+	}
+	_, err = l.Start(noContext, Policy{Mode: ReadOnly}, Command{Argv: []string{"sh", "-c", "echo it ran"}, Stdout: os.Stdout})
+	var missing *UnsupportedError
+	if errors.As(err, &missing) {
+		fmt.Printf("%s|%s\n", missing.Missing[0].Name, missing.Missing[0].Remedy)
+	} else {
+		fmt.Println("start:", err)
+	}
+	r := Probe(noContext, Options{})
+	for _, layer := range r.Layers {
+		if !layer.OK {
+			fmt.Printf("probe %s\n", layer.Name)
+		}
+	}
+	l.Close()
+	os.Exit(0)
+}
+
+// TestMissingLayerIsNamedAndNothingRuns takes one feature at a time from a process
+// in a user namespace of its own, so that the machine keeps it.
+func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ what, layer, remedy, probe string }{
+		{"userns", "user namespaces", "user.max_user_namespaces", "user namespaces"},
+		{"landlock", "landlock", "lsm=", "landlock"},
+		{"seccomp", "seccomp", "CONFIG_SECCOMP_FILTER", "seccomp"},
+		{"mounts", "mount view", "5.15", "complete sandbox"},
+		{"forbidden mounts", "private /proc", "container", "complete sandbox"},
+	} {
+		cmd := exec.Command(exe)
+		cmd.Args = []string{crippledName, c.what}
+		id := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}}
+		gid := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: id, GidMappings: gid}
+		if c.what == "userns" {
+			cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_RESOURCE, unix.CAP_SYS_ADMIN}
+		}
+		out, err := cmd.CombinedOutput()
+		first, rest, _ := strings.Cut(string(out), "\n")
+		name, remedy, _ := strings.Cut(first, "|")
+		if err != nil || name != c.layer || !strings.Contains(remedy, c.remedy) || !strings.Contains(rest, "probe "+c.probe+"\n") || strings.Contains(rest, "it ran") {
+			t.Errorf("without %s: %q, %v; want layer %q with a remedy about %q, and probe to name %q", c.what, out, err, c.layer, c.remedy, c.probe)
+		}
+	}
+}
