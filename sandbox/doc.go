@@ -25,7 +25,8 @@
 // command ends, and ends everything when its socket to the daemon closes.
 //
 // The command has descriptors 0, 1 and 2, its own session, default signal
-// dispositions, no blocked signals, and the daemon's nice value.
+// dispositions and no blocked signals. A negative nice value or out-of-memory
+// protection of the daemon is not passed on; a positive nice value is.
 //
 // # Order of set-up
 //
@@ -68,7 +69,8 @@
 // The kernel is shared: a kernel bug goes through every layer, and the machine is
 // the outer wall. Unix sockets that are visible outside /run can be connected to if
 // their mode allows it. Readable files can be locked with flock. Files that other
-// users may read stay readable unless hidden. A file system mounted over or an
+// users may read stay readable unless hidden. A FIFO in a read-only root below /tmp,
+// or under a protected name, can still be written to. A file system mounted over or an
 // entry renamed on the host while a command runs takes mounts of the view with it,
 // protected names included. Whatever the host later executes from a workspace
 // (build files, hooks outside the protected names) belongs to the command. Space in

@@ -77,6 +77,7 @@ func builderMain() {
 func build() error {
 	syscall.Umask(0o022)
 	resetSignals()
+	levelStanding()
 	exe, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail("init program", "", err)
@@ -123,6 +124,17 @@ func build() error {
 		return fail("descriptors", "", err)
 	}
 	return fail("init program", "", syscall.Exec("/proc/self/fd/"+itoa(exe), []string{roleInit}, helperEnv()))
+}
+
+// levelStanding gives up what a daemon may have been given above others: protection
+// from the kernel's out-of-memory choice, and a negative nice value. The other way
+// round needs rights that nobody has here, and is left as it is.
+func levelStanding() {
+	const file = "/proc/self/oom_score_adj"
+	if b, err := os.ReadFile(file); err == nil && len(b) > 0 && b[0] == '-' {
+		_ = os.WriteFile(file, []byte("0"), 0)
+	}
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
 }
 
 // outOfTheWay moves a descriptor above those that are numbered by agreement.

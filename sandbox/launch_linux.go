@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,8 +40,8 @@ func NewLauncher(o Options) (*Launcher, error) {
 		return nil, errNoInit
 	}
 	for _, p := range o.HiddenPaths {
-		if !strings.HasPrefix(p, "/") {
-			return nil, fmt.Errorf("hidden path %q is not absolute", p)
+		if !strings.HasPrefix(p, "/") || filepath.Clean(p) == "/" {
+			return nil, fmt.Errorf("hidden path %q must be absolute and not the root directory", p)
 		}
 	}
 	id, err := newIdentity(o)

@@ -22,19 +22,19 @@ const daemonName = "sandbox-test-daemon"
 func daemonMain(mode string) {
 	l, err := NewLauncher(Options{AllowFullAccess: true})
 	if err != nil {
-		os.Exit(2)
+		unix.Exit(2)
 	}
 	m, err := ParseMode(mode)
 	if err != nil {
-		os.Exit(2)
+		unix.Exit(2)
 	}
 	p, err := l.Start(noContext, Policy{Mode: m}, Command{Argv: []string{"sh", "-c", "trap '' TERM; (setsid sleep 1000 &) ; echo up; exec sleep 1000"}, Dir: "/", Stdout: os.Stdout})
 	if err != nil {
 		os.Stdout.WriteString(err.Error())
-		os.Exit(2)
+		unix.Exit(2)
 	}
 	_, _ = p.Wait()
-	os.Exit(0)
+	unix.Exit(0)
 }
 
 // startPiped starts a command and returns what it prints, line by line. The pipe

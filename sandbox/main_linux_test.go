@@ -20,10 +20,12 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == probeName {
 		probeMain(os.Args[1:])
 	}
-	if os.Args[0] == crippledName {
+	switch os.Args[0] {
+	case crippledName:
 		crippledMain(os.Args[1])
-	}
-	if os.Args[0] == daemonName {
+	case sharedName:
+		sharedMain(os.Args[1])
+	case daemonName:
 		daemonMain(os.Args[1])
 	}
 	code := m.Run()

@@ -18,6 +18,9 @@ import (
 // itself and then tries to start a command.
 const crippledName = "sandbox-test-crippled"
 
+// sharedName is the argv[0] of sharedMain.
+const sharedName = "sandbox-test-shared"
+
 // takeAway makes some system calls of this process and its children fail.
 func takeAway(answer verdict, numbers ...uint32) error {
 	var a assembler
@@ -54,12 +57,12 @@ func crippledMain(what string) {
 	}
 	if err != nil {
 		fmt.Println("preparing:", err)
-		os.Exit(1)
+		unix.Exit(1)
 	}
 	l, err := NewLauncher(Options{})
 	if err != nil {
 		fmt.Println("launcher:", err)
-		os.Exit(1)
+		unix.Exit(1)
 	}
 	_, err = l.Start(noContext, Policy{Mode: ReadOnly}, Command{Argv: []string{"sh", "-c", "echo it ran"}, Stdout: os.Stdout})
 	var missing *UnsupportedError
@@ -75,7 +78,63 @@ func crippledMain(what string) {
 		}
 	}
 	l.Close()
-	os.Exit(0)
+	unix.Exit(0)
+}
+
+// sharedMain is a daemon whose mounts are shared, as systemd makes them. It hides
+// and protects something in a root and tells whether its own mounts changed.
+func sharedMain(ws string) {
+	check := func(err error) {
+		if err != nil {
+			fmt.Println(err)
+			unix.Exit(1)
+		}
+	}
+	check(unix.Mount(ws, ws, "", unix.MS_BIND, ""))
+	check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""))
+	before, err := os.ReadFile("/proc/self/mountinfo")
+	check(err)
+	l, err := NewLauncher(Options{})
+	check(err)
+	p, err := l.Start(noContext, Policy{Mode: WorkspaceWrite, Roots: []string{ws}, HiddenPaths: []string{ws + "/secret"}},
+		Command{Argv: []string{"cat", "secret/key"}, Stdout: os.Stdout})
+	check(err)
+	b, err := os.ReadFile(ws + "/secret/key")
+	check(err)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	check(err)
+	res, err := p.Wait()
+	check(err)
+	fmt.Printf("%s, same mounts %v, exit %d\n", b, string(mounts) == string(before), res.ExitCode)
+	l.Close()
+	unix.Exit(0)
+}
+
+func TestMountsOfTheViewDoNotReachTheHost(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := workspace(t)
+	if err := os.Mkdir(ws+"/secret", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(ws+"/secret/key", []byte("SECRET"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Args = []string{sharedName, ws}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	if os.Getuid() != 0 {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+	}
+	out, err := cmd.Output()
+	if err != nil || string(out) != "SECRET, same mounts true, exit 1\n" {
+		t.Errorf("%q, %v", out, err)
+	}
 }
 
 // TestMissingLayerIsNamedAndNothingRuns takes one feature at a time from a process

@@ -36,7 +36,8 @@ func openBeneath(root int, path string, flags uint64) (int, error) {
 }
 
 // cloneTree makes a detached copy of the mount at an open path, with attributes
-// set before anything can see it.
+// set before anything can see it. The copy is private: where the host shares its
+// mounts, what the view mounts on the copy would otherwise appear on the host.
 func cloneTree(at int, recursive bool, set uint64) (int, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
 	attrFlags := uint(unix.AT_EMPTY_PATH)
@@ -48,7 +49,7 @@ func cloneTree(at int, recursive bool, set uint64) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.MountSetattr(fd, "", attrFlags, &unix.MountAttr{Attr_set: set}); err != nil {
+	if err := unix.MountSetattr(fd, "", attrFlags, &unix.MountAttr{Attr_set: set, Propagation: unix.MS_PRIVATE}); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}

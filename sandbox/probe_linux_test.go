@@ -68,7 +68,7 @@ func probeMain(args []string) {
 	case "state": // signal state and nice value as the process was given them
 		status, _ := os.ReadFile("/proc/self/status")
 		for line := range strings.Lines(string(status)) {
-			for _, key := range []string{"SigIgn", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp:", "Groups"} {
+			for _, key := range []string{"SigIgn", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp:"} {
 				if strings.HasPrefix(line, key) {
 					fmt.Println(strings.Join(strings.Fields(line), " "))
 				}
