@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func (l *link) hop(ctx context.Context) (*noiseconn.Hop, error) {
 func (l *link) dial(a *attempt) {
 	ctx, cancel := context.WithTimeout(l.ctx, wire.HandshakeTimeout)
 	defer cancel()
-	a.hop, a.err = l.connect(ctx)
+	a.hop, a.err = l.connectPatiently(ctx)
 	if a.err != nil {
 		a.err = fmt.Errorf("connect to relay %s: %w", l.cfg.Relay.Address(), a.err)
 	}
@@ -82,6 +83,32 @@ func (l *link) dial(a *attempt) {
 	err := a.hop.Run(l.ctx, wire.ClientHeartbeat)
 	l.cfg.Log.Debug("relay connection ended", "err", err)
 	a.hop.Transport.Close(wire.CodeShutdown, "")
+}
+
+// connectPatiently tries again where a relay under load dropped the attempt or asked for
+// patience, for as long as the context allows. Nothing depends on how often it tries.
+func (l *link) connectPatiently(ctx context.Context) (*noiseconn.Hop, error) {
+	const step = 100 * time.Millisecond
+	for wait := step; ; wait *= 2 {
+		hop, err := l.connect(ctx)
+		if err == nil || ctx.Err() != nil {
+			return hop, err
+		}
+		pause := rand.N(wait)
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeBusy {
+			pause += e.RetryAfter
+		} else if !errors.Is(err, wire.ErrLost) {
+			return nil, err
+		}
+		if d, _ := ctx.Deadline(); time.Until(d) < pause {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {

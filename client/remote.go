@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,12 +129,17 @@ func (r *Remote) begin(ctx context.Context, control bool, make func(time.Duratio
 	return p, nil
 }
 
-// plain drops the mark that only open needs.
+// plain drops the mark that only open needs. A connection that was lost before anything was
+// sent leaves no doubt about the outcome: it must not look like wire.ErrLost.
 func plain(err error) error {
-	if e, ok := errors.AsType[*errUnsent](err); ok {
-		return e.error
+	e, ok := errors.AsType[*errUnsent](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(e.error, wire.ErrLost):
+		return wire.Errorf(wire.CodeUnreachable, "%s", strings.ReplaceAll(e.Error(), wire.ErrLost.Error(), "connection lost"))
 	}
-	return err
+	return e.error
 }
 
 func (r *Remote) forget(p *RemoteProcess) {
