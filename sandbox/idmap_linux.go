@@ -25,7 +25,7 @@ func (l *Launcher) ownerMapping(st *unix.Stat_t) (int, error) {
 func (l *Launcher) mappedTree(fd int, path string, st *unix.Stat_t, readOnly bool, mapping int) (int, error) {
 	tree, err := cloneTree(fd, true, pieceAttrs(readOnly))
 	if err != nil || mapping < 0 {
-		return tree, err
+		return tree, fail("view", path, err)
 	}
 	err = mapOwner(tree, mapping)
 	if err == nil {

@@ -110,6 +110,7 @@ func (p *Process) listen() {
 		}
 	}
 	var failure error
+	var result *Result
 	finished, ready := false, false
 	for {
 		kind, body, fds, err := p.ctl.recv()
@@ -129,9 +130,16 @@ func (p *Process) listen() {
 			tell(nil)
 		case kind == msgError && !told:
 			failure = decodeError(body)
-		case kind == msgExit && !finished:
-			if res, err := decodeExit(body); err == nil {
-				finished = true
+		case kind == msgExit && result == nil:
+			res, err := decodeExit(body)
+			if err != nil {
+				break
+			}
+			result = &res
+			// Nothing of the command lives any more; the kernel is still taking the
+			// view down. Removing a placeholder that is still mounted over takes
+			// several times as long as waiting for that.
+			if finished = len(p.plan.holders) == 0; finished {
 				p.finish(res, nil)
 			}
 		}
@@ -142,13 +150,7 @@ func (p *Process) listen() {
 		failure = ErrInitLost
 	}
 	if !finished {
-		p.mu.Lock()
-		lost := failure
-		if p.killed && errors.Is(lost, ErrInitLost) {
-			lost = nil
-		}
-		p.mu.Unlock()
-		p.finish(Result{ExitCode: -1, Signal: syscall.SIGKILL}, lost)
+		p.finish(p.verdict(result, failure))
 	}
 	tell(failure)
 	p.ctl.close()
@@ -158,8 +160,21 @@ func (p *Process) listen() {
 	close(p.gone)
 }
 
-// finish makes the result known. No process of the command lives any more, so the
-// placeholders can go although the kernel may still be taking the view down.
+// verdict is how it ended when the init is dead: as it reported, or by a SIGKILL that
+// came from here or, if failure says so, from elsewhere.
+func (p *Process) verdict(reported *Result, failure error) (Result, error) {
+	if reported != nil {
+		return *reported, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.killed && errors.Is(failure, ErrInitLost) {
+		failure = nil
+	}
+	return Result{ExitCode: -1, Signal: syscall.SIGKILL}, failure
+}
+
+// finish makes the result known.
 func (p *Process) finish(res Result, err error) {
 	p.plan.release()
 	p.mu.Lock()
