@@ -73,6 +73,8 @@ type refHandshake struct {
 	epoch             []byte                     // responder: to send; initiator: as received
 	psk               []byte
 	emptyPSK          bool // mix the empty pre-shared key: a hostile peer
+
+	before *refHandshake // initiator: the state before the third message, to write another one from
 }
 
 func newRefHandshake(prologue, responder []byte) *refHandshake {
@@ -191,6 +193,8 @@ func (r *refHandshake) readM2(m2, hello []byte) (m3 []byte, err error) {
 		return nil, err
 	}
 	r.deriveKEM(shared, r.kem.EncapsulationKey().Bytes(), ct)
+	before := *r
+	r.before = &before
 	m3 = r.encrypt(r.static.PublicKey().Bytes())
 	r.mixKey(agree(r.static, r.peerEphemeral)) // se
 	r.mixPSK()
