@@ -145,8 +145,8 @@ func outOfTheWay(fd int) (int, error) {
 }
 
 // helperEnv is all that a hidden role gets: nothing of the daemon's environment.
-// The two settings keep the Go runtime of a short life small.
-func helperEnv() []string { return []string{"GOMAXPROCS=2", "GOGC=400"} }
+// The setting keeps the Go runtime small and saves it a look at the cgroups.
+func helperEnv() []string { return []string{"GOMAXPROCS=2"} }
 
 func loopbackUp() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
