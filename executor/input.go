@@ -15,7 +15,7 @@ type inputQueue struct {
 
 	mu       sync.Mutex
 	chunks   [][]byte // accepted, not written; they begin at written
-	size     int      // of chunks
+	accepted uint64
 	written  uint64
 	ended    bool          // no more is accepted
 	closed   bool          // the command reads no more
@@ -25,16 +25,13 @@ type inputQueue struct {
 
 func newInputQueue(window int) *inputQueue { return &inputQueue{window: uint64(window)} }
 
-// accepted is the offset up to which the input was taken over. Callers hold mu.
-func (q *inputQueue) accepted() uint64 { return q.written + uint64(q.size) }
-
 // offer takes p over, which begins at offset, as far as the credit goes, and returns how much
 // of it is now accepted, what was known before included. A hole is an error. The queue owns
 // what it accepted.
 func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	have := q.accepted()
+	have := q.accepted
 	end := offset + uint64(len(p))
 	switch {
 	case end < offset || offset > have:
@@ -50,7 +47,7 @@ func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 	}
 	if len(fresh) > 0 {
 		q.chunks = append(q.chunks, fresh)
-		q.size += len(fresh)
+		q.accepted += uint64(len(fresh))
 		wakeAll(&q.work)
 	}
 	return int(have-offset) + len(fresh), nil
@@ -79,7 +76,7 @@ func (q *inputQueue) state() (written, limit uint64, closed bool) {
 func (q *inputQueue) stateIdle() (written, limit uint64, closed, idle bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.written, q.written + q.window, q.closed, q.size == 0
+	return q.written, q.written + q.window, q.closed, len(q.chunks) == 0
 }
 
 // changed is closed at the next progress after this call.
@@ -98,7 +95,7 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 	var atLineStart = true
 	for {
 		q.mu.Lock()
-		for q.size == 0 && !q.ended && !q.closed {
+		for len(q.chunks) == 0 && !q.ended && !q.closed {
 			if q.work == nil {
 				q.work = make(chan struct{})
 			}
@@ -108,7 +105,7 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 			q.mu.Lock()
 		}
 		var chunk []byte
-		if q.size > 0 {
+		if len(q.chunks) > 0 {
 			chunk = q.chunks[0]
 		}
 		closed := q.closed
@@ -141,11 +138,10 @@ func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
 func (q *inputQueue) wrote(n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.size > 0 { // else shut has emptied the queue meanwhile
+	if len(q.chunks) > 0 { // else shut has emptied the queue meanwhile
 		if q.chunks[0] = q.chunks[0][n:]; len(q.chunks[0]) == 0 {
 			q.chunks = q.chunks[1:]
 		}
-		q.size -= n
 	}
 	q.written += uint64(n)
 	if err != nil {
@@ -159,7 +155,7 @@ func (q *inputQueue) shut() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.chunks, q.size = nil, 0
+	q.chunks = nil
 	wakeAll(&q.work)
 	wakeAll(&q.progress)
 }

@@ -23,10 +23,9 @@ func lookPath(name string, env []string) (string, error) {
 			}
 			path := dir + "/" + name
 			var st unix.Stat_t
-			if err := unix.Stat(path, &st); err != nil {
-				if err == unix.EACCES {
-					found = err
-				}
+			// A folder that cannot be searched is passed over, as shells do: a daemon's PATH names
+			// folders that its commands may not enter, and "not found" is then the truth.
+			if unix.Stat(path, &st) != nil {
 				continue
 			}
 			if st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Access(path, unix.X_OK) != nil {

@@ -93,11 +93,27 @@ func (p *Process) sendCommand(r *run, c Command) error {
 		if err := unix.SetNonblock(fd, false); err != nil {
 			return err
 		}
+		if err := p.launcher.givePipe(fd); err != nil {
+			return err
+		}
 		fds = append(fds, fd)
 	}
 	err = p.ctl.send(msgRun, nil, fds...)
 	runtime.KeepAlive(files)
 	return err
+}
+
+// givePipe makes an anonymous pipe of a root daemon the command's own, who could use
+// the descriptor anyway but not open it again as /dev/stdin or /dev/stderr.
+func (l *Launcher) givePipe(fd int) error {
+	if !l.identity.asRoot {
+		return nil
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.PIPEFS_MAGIC {
+		return err
+	}
+	return unix.Fchown(fd, l.identity.uid, l.identity.gid)
 }
 
 // listen follows the init to its end.
