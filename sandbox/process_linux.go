@@ -106,14 +106,14 @@ func (p *Process) sendCommand(r *run, c Command) error {
 // givePipe makes an anonymous pipe of a root daemon the command's own, who could use
 // the descriptor anyway but not open it again as /dev/stdin or /dev/stderr.
 func (l *Launcher) givePipe(fd int) error {
-	if !l.identity.asRoot {
+	if !l.id.asRoot {
 		return nil
 	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.PIPEFS_MAGIC {
 		return err
 	}
-	return unix.Fchown(fd, l.identity.uid, l.identity.gid)
+	return unix.Fchown(fd, l.id.uid, l.id.gid)
 }
 
 // listen follows the init to its end.
