@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
@@ -215,6 +216,9 @@ func (id *identity) fork(full bool, files []int) (pid, pidfd int, err error) {
 	pidfd = -1
 	attr.Sys.PidFD = &pidfd
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{role}, attr)
+	if err == unix.EACCES && !full {
+		err = fail("init program", "", fmt.Errorf("%w: the program that starts commands must be executable by uid %d", err, id.uid))
+	}
 	if err == nil && pidfd < 0 {
 		err = unix.ENOSYS
 	}

@@ -185,7 +185,8 @@ func (v *view) buildTemporary(s *setup) error {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return fail("accounts", file, err)
 		}
-		if err := v.bind(file, "/etc/"+name, readOnlyAttr|noSuid|noDev|noExec); err != nil && !errors.Is(err, unix.ENOENT) {
+		// where there is no such plain file, names are looked up elsewhere anyway
+		if err := v.bind(file, "/etc/"+name, readOnlyAttr|noSuid|noDev|noExec); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ELOOP) {
 			return fail("accounts", "/etc/"+name, err)
 		}
 	}
