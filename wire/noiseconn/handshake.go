@@ -69,6 +69,17 @@ func newMachine(initiator bool, static *keys.PrivateKey, peer, prologue []byte, 
 	return &machine{state: state, suite: suite}, nil
 }
 
+// consume takes the machine out of a state. The library rolls back after some errors and
+// would go on; with its machine gone a state cannot be used a second time.
+func consume(from **machine) (*machine, error) {
+	m := *from
+	*from = nil
+	if m == nil {
+		return nil, fmt.Errorf("%w: step taken twice", errHandshake)
+	}
+	return m, nil
+}
+
 // write makes the handshake message of this index.
 func (m *machine) write(index int, payload []byte) ([]byte, *noise.CipherState, *noise.CipherState, error) {
 	if m.state.MessageIndex() != index {
@@ -134,10 +145,14 @@ type gotM2 struct {
 }
 
 func (s *sentM1) readM2(m2 []byte) (*gotM2, error) {
+	m, err := consume(&s.machine)
+	if err != nil {
+		return nil, err
+	}
 	if len(m2) != m2Size {
 		return nil, fmt.Errorf("%w: second message of %d bytes, want %d", errHandshake, len(m2), m2Size)
 	}
-	payload, _, _, err := s.machine.read(1, m2)
+	payload, _, _, err := m.read(1, m2)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the answer does not come from the expected key", errHandshake)
 	}
@@ -153,21 +168,25 @@ func (s *sentM1) readM2(m2 []byte) (*gotM2, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.machine.state.SetPresharedKey(psk); err != nil {
+	if err := m.state.SetPresharedKey(psk); err != nil {
 		return nil, err
 	}
-	return &gotM2{s.machine, wire.ID(epoch)}, nil
+	return &gotM2{m, wire.ID(epoch)}, nil
 }
 
 func (s *gotM2) writeM3(hello []byte) ([]byte, *secrets, error) {
 	if len(hello) > wire.MaxHello {
 		return nil, nil, fmt.Errorf("hello of %d bytes: at most %d are allowed", len(hello), wire.MaxHello)
 	}
-	m3, a, b, err := s.machine.write(2, hello)
+	m, err := consume(&s.machine)
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := s.machine.finish(true, a, b)
+	m3, a, b, err := m.write(2, hello)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := m.finish(true, a, b)
 	return m3, out, err
 }
 
@@ -209,13 +228,17 @@ func answerM1(m1 []byte, static *keys.PrivateKey, prologue []byte, epoch wire.ID
 }
 
 func (s *sentM2) readM3(m3 []byte) (hello []byte, out *secrets, err error) {
+	m, err := consume(&s.machine)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(m3) < m3Overhead || len(m3) > m3Max {
 		return nil, nil, fmt.Errorf("%w: third message of %d bytes", errHandshake, len(m3))
 	}
-	hello, a, b, err := s.machine.read(2, m3)
+	hello, a, b, err := m.read(2, m3)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: the third message does not verify", errHandshake)
 	}
-	out, err = s.machine.finish(false, a, b)
+	out, err = m.finish(false, a, b)
 	return hello, out, err
 }
