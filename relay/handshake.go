@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/postern-relay/postern/keys"
@@ -92,7 +93,7 @@ func failedHandshake(ctx context.Context, stream wire.Stream, err error) *reject
 	r := &rejection{role: roleUnknown, stream: stream}
 	e, isCode := errors.AsType[*wire.Error](err)
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
 		r.result, r.err = resultTimeout, wire.Errorf(wire.CodeTimeout, "hop handshake took more than %v", wire.HopTimeout)
 	case ctx.Err() != nil:
 		r.result, r.err = resultError, goingAway()

@@ -26,8 +26,9 @@ type Limits struct {
 	// as many streams as an executor lets the relay open.
 	ExecutorCircuits int
 	// Stall is how long one side of a circuit may take not a single byte while the other
-	// side has some for it, before the circuit is reset. Default 30 s. Both ends of a
-	// circuit always read it, so only a broken one stalls.
+	// side has some for it, before the circuit is reset; it may take up to twice as long to
+	// be sure. Default 30 s. Both ends of a circuit always read it, so only a broken one
+	// stalls.
 	Stall time.Duration
 }
 

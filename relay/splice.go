@@ -132,7 +132,8 @@ func (s *splice) chunk(to, from wire.Stream, count prometheus.Counter) (ended bo
 	return false, readErr, nil
 }
 
-// write writes all of b, as long as there is progress.
+// write writes all of b, as long as there is progress. When there was some before the
+// deadline, nobody knows how long before, so another one decides.
 func (s *splice) write(to wire.Stream, b []byte) error {
 	for {
 		if err := to.SetWriteDeadline(time.Now().Add(s.stall)); err != nil {

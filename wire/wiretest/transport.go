@@ -101,9 +101,13 @@ func (t *transport) Context() context.Context { return t.ctx }
 
 func (t *transport) Close(code wire.Code, text string) error {
 	err := &wire.Error{Code: code, Text: text}
+	streams, first := t.link.end(err)
+	if !first {
+		return nil
+	}
 	// A stream's error says that the connection is gone, as QUIC's does.
 	lost := fmt.Errorf("connection closed: %w (%w)", err, wire.ErrLost)
-	for _, s := range t.link.end(err) {
+	for _, s := range streams {
 		s.sever(lost)
 	}
 	t.cancel(err)
@@ -125,15 +129,14 @@ func (l *link) add(s *pipeEnd) error {
 	return nil
 }
 
-// end marks the connection as ended and returns its streams, none if it had ended before.
-func (l *link) end(err error) []*pipeEnd {
+// end marks the connection as ended and returns its streams, the first time.
+func (l *link) end(err error) (streams []*pipeEnd, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended != nil {
-		return nil
+		return nil, false
 	}
 	l.ended = err
-	streams := l.streams
-	l.streams = nil
-	return streams
+	streams, l.streams = l.streams, nil
+	return streams, true
 }
