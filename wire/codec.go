@@ -24,6 +24,7 @@ var encMode = func() cbor.EncMode {
 	o := cbor.CoreDetEncOptions()
 	o.TagsMd = cbor.TagsForbidden
 	o.Time = cbor.TimeUnix
+	o.NilContainers = cbor.NilContainerAsEmpty // the decoder takes no null
 	m, err := o.EncMode()
 	if err != nil {
 		panic(err)
