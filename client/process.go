@@ -33,7 +33,7 @@ type RemoteProcess struct {
 
 var _ wire.ExecProcess = (*RemoteProcess)(nil)
 
-func newRemoteProcess(r *Remote, ch *channel, s *wire.Started, control bool) *RemoteProcess {
+func newRemoteProcess(r *Remote, ch *channel, s *wire.Started, after uint64, control bool) *RemoteProcess {
 	info := s.Info()
 	info.Attached = control
 	p := &RemoteProcess{
@@ -41,6 +41,7 @@ func newRemoteProcess(r *Remote, ch *channel, s *wire.Started, control bool) *Re
 		poke: make(chan struct{}, 1), gone: make(chan struct{}), requests: make(map[uint64]chan error),
 	}
 	p.output.limit = 2 * wire.OutputWindow
+	p.output.last, p.output.taken, p.output.acked = after, after, after
 	p.input.sent, p.input.limit, p.input.closed = s.InputOffset, s.InputLimit, s.InputClosed
 	return p
 }

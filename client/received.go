@@ -15,7 +15,8 @@ type received struct {
 	mu      sync.Mutex
 	items   []wire.Event // in order; what was taken is dropped
 	size    int          // bytes in items
-	last    uint64       // highest number that arrived
+	begun   bool         // something arrived
+	last    uint64       // highest number that arrived, or where an attach begins
 	taken   uint64       // highest After of a Read
 	dropped uint64       // bytes taken so far
 	unacked int          // bytes taken since the last acknowledgement
@@ -41,7 +42,15 @@ func (r *received) add(e wire.Event) error {
 	if r.exit != nil {
 		return wire.Errorf(wire.CodeProtocol, "output after the exit status")
 	}
-	if e.Gap == nil && e.Seq != r.last+1 || e.Gap != nil && e.Gap.From != r.last+1 {
+	from := e.Seq
+	if e.Gap != nil {
+		from = e.Gap.From
+	}
+	if !r.begun && from <= r.last { // attached beyond the end of the log
+		r.last, r.taken, r.acked = from-1, from-1, from-1
+	}
+	r.begun = true
+	if from != r.last+1 {
 		return wire.Errorf(wire.CodeProtocol, "output number %d after %d", e.Seq, r.last)
 	}
 	for r.size >= r.limit && r.err == nil {

@@ -52,7 +52,7 @@ func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess
 		return nil, err
 	}
 	attempt := r.attempts.Add(1)
-	return r.begin(ctx, true, func(clock time.Duration, epoch wire.ID) wire.Message {
+	return r.begin(ctx, 0, true, func(clock time.Duration, epoch wire.ID) wire.Message {
 		m := wire.NewStart(p)
 		m.Deadline, m.Instance, m.Attempt, m.Epoch = deadline(clock), r.instance, attempt, epoch
 		return m
@@ -61,8 +61,11 @@ func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess
 
 // Attach implements wire.ExecBackend.
 func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOptions) (wire.ExecProcess, error) {
+	if id.IsZero() {
+		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", id)
+	}
 	attempt := r.attempts.Add(1)
-	return r.begin(ctx, o.Control, func(clock time.Duration, _ wire.ID) wire.Message {
+	return r.begin(ctx, o.After, o.Control, func(clock time.Duration, _ wire.ID) wire.Message {
 		return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: attempt, After: o.After, Control: o.Control}
 	})
 }
@@ -106,7 +109,7 @@ func deadline(clock time.Duration) uint64 {
 }
 
 // begin opens a channel about one exec and makes a handle of it.
-func (r *Remote) begin(ctx context.Context, control bool, make func(time.Duration, wire.ID) wire.Message) (wire.ExecProcess, error) {
+func (r *Remote) begin(ctx context.Context, after uint64, control bool, make func(time.Duration, wire.ID) wire.Message) (wire.ExecProcess, error) {
 	ch, answer, err := r.open(ctx, make)
 	if err != nil {
 		return nil, plain(err)
@@ -116,7 +119,7 @@ func (r *Remote) begin(ctx context.Context, control bool, make func(time.Duratio
 		ch.conn.Reset(wire.CodeProtocol)
 		return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
 	}
-	p := newRemoteProcess(r, ch, started, control)
+	p := newRemoteProcess(r, ch, started, after, control)
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()

@@ -193,7 +193,7 @@ func lostError(err error) error {
 	if code := wire.CodeOf(err); code == wire.CodeNoChannel || code == wire.CodeVersion {
 		return err
 	}
-	if errors.Is(err, wire.ErrLost) {
+	if errors.Is(err, wire.ErrLost) || errors.Is(err, noiseconn.ErrUnsendable) {
 		return err
 	}
 	if err == io.EOF || err == io.ErrUnexpectedEOF {

@@ -34,12 +34,12 @@ func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 	have := q.accepted
 	end := offset + uint64(len(p))
 	switch {
+	case end <= have && end >= offset:
+		return len(p), nil
+	case q.closed || q.ended: // before the next case: what was dropped since leaves holes
+		return 0, wire.ErrStdinClosed
 	case end < offset || offset > have:
 		return 0, wire.Errorf(wire.CodeBadRequest, "input at offset %d leaves a hole after %d", offset, have)
-	case end <= have:
-		return len(p), nil
-	case q.closed || q.ended:
-		return 0, wire.ErrStdinClosed
 	}
 	fresh := p[have-offset:]
 	if room := q.written + q.window - have; uint64(len(fresh)) > room {

@@ -38,6 +38,10 @@ type Conn struct {
 	}
 }
 
+// ErrUnsendable is in the error of Send for a message that breaks the schema or its limits. It
+// leaves the connection usable.
+var ErrUnsendable = errors.New("message cannot be sent")
+
 // bufPool holds buffers for one record of a full chunk.
 var bufPool = sync.Pool{New: func() any {
 	b := make([]byte, 0, 2+recordHead+wire.MaxChunk+64+padTo+tagSize)
@@ -63,7 +67,7 @@ func (c *Conn) Send(m wire.Message) error {
 	defer bufPool.Put(p)
 	buf, err := wire.Append((*p)[:2+recordHead], m)
 	if err != nil {
-		return err // nothing was sealed: the connection is as it was
+		return fmt.Errorf("%w: %w", ErrUnsendable, err) // nothing was sealed: the connection is as it was
 	}
 	if cap(buf) <= 2*cap(*p) {
 		*p = buf

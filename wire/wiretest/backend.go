@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,18 +28,24 @@ type BackendOptions struct {
 // returns the number of rows that ran; a backend that skips one does not conform, so
 // whoever runs the suite on several backends compares the numbers.
 func TestBackend(t *testing.T, open func(*testing.T) (wire.ExecBackend, BackendOptions)) (rows int) {
-	for _, r := range backendRows {
-		ok := t.Run(r.name, func(t *testing.T) {
-			backend, o := open(t)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			r.run(&row{T: t, ctx: ctx, backend: backend, o: o})
-		})
-		if ok {
-			rows++
+	var passed atomic.Int32
+	t.Run("suite", func(t *testing.T) { // ends when its parallel rows have
+		for _, r := range backendRows {
+			t.Run(r.name, func(t *testing.T) {
+				t.Parallel()
+				t.Cleanup(func() {
+					if !t.Failed() && !t.Skipped() {
+						passed.Add(1)
+					}
+				})
+				backend, o := open(t)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				r.run(&row{T: t, ctx: ctx, backend: backend, o: o})
+			})
 		}
-	}
-	return rows
+	})
+	return int(passed.Load())
 }
 
 // row is one test of the suite, with its helpers.
