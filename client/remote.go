@@ -30,6 +30,10 @@ type Remote struct {
 	instance wire.ID
 	attempts atomic.Uint64
 
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+
 	mu       sync.Mutex
 	closed   bool
 	session  *session
@@ -41,7 +45,9 @@ var _ wire.ExecBackend = (*Remote)(nil)
 
 // NewRemote connects to nothing yet. Client.Executor is the usual way to get one.
 func NewRemote(cfg RemoteConfig) *Remote {
-	return &Remote{cfg: cfg, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+	r := &Remote{cfg: cfg, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	return r
 }
 
 // Start implements wire.ExecBackend. An error that is wire.ErrLost means that the command may
@@ -98,9 +104,11 @@ func (r *Remote) Close() error {
 	handles := r.handles
 	r.handles = nil
 	r.mu.Unlock()
+	r.cancel()
 	for p := range handles {
 		p.Close()
 	}
+	r.background.Wait()
 	return nil
 }
 
@@ -162,6 +170,10 @@ func (r *Remote) sessionOrTurn(ctx context.Context, fresh bool) (*session, func(
 		}
 		if s := r.session; s != nil && !fresh && s.usable() {
 			s.used = s.Clock()
+			if s.used > wire.SessionRenew && !s.renewing {
+				s.renewing = true
+				r.background.Go(func() { r.renewInBackground(s) })
+			}
 			r.mu.Unlock()
 			return s, nil, nil
 		}
@@ -179,6 +191,18 @@ func (r *Remote) sessionOrTurn(ctx context.Context, fresh bool) (*session, func(
 			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// renewInBackground replaces a session of some age while it still works. Should it fail, the
+// next user of the old one tries again.
+func (r *Remote) renewInBackground(old *session) {
+	s, err := r.renew(r.ctx, old)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil && r.session == old {
+		r.session = s
+	}
+	old.renewing = false
 }
 
 func (r *Remote) founded(s *session) {

@@ -103,7 +103,7 @@ func (r *Remote) openKnown(stream wire.Stream, s *session, make func(time.Durati
 		return nil, nil, &errUnsent{err}
 	}
 	if err := conn.Send(make(s.Clock(), s.epoch)); err != nil {
-		return nil, nil, sendError(err)
+		return nil, nil, lostError(err)
 	}
 	answer, err := firstAnswer(conn)
 	return &channel{conn, s}, answer, err
@@ -119,47 +119,88 @@ func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make func(ti
 		}
 	}
 	defer tell(nil)
+	f, err := r.found(ctx, stream, nil)
+	if err != nil {
+		return nil, nil, &errUnsent{err}
+	}
+	if err := f.conn.Send(make(0, f.epoch)); err != nil {
+		return nil, nil, lostError(err)
+	}
+	s, err := f.welcomed()
+	if err != nil {
+		return nil, nil, err
+	}
+	tell(s)
+	answer, err := firstAnswer(f.conn)
+	return &channel{f.conn, s}, answer, err
+}
+
+// renew makes a session to follow old, on a channel 0 that carries nothing else.
+func (r *Remote) renew(ctx context.Context, old *session) (*session, error) {
+	stream, err := r.cfg.OpenCircuit(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { stream.Reset(wire.CodeCancelled) })
+	defer stop()
+	defer stream.Reset(wire.CodeCancelled)
+	id := old.ID()
+	f, err := r.found(ctx, stream, &id)
+	if err != nil {
+		return nil, err
+	}
+	s, err := f.welcomed()
+	if err != nil {
+		return nil, err
+	}
+	return s, f.conn.CloseWrite()
+}
+
+// founding is a handshake whose third message is on its way.
+type founding struct {
+	conn  *noiseconn.Conn
+	hello *wire.Hello
+	epoch wire.ID
+}
+
+func (r *Remote) found(ctx context.Context, stream wire.Stream, replaces *wire.ID) (*founding, error) {
 	ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
 	defer cancel()
 	i, err := noiseconn.Dial(ctx, stream, noiseconn.InitiatorConfig{
 		Static: r.cfg.Key, Peer: r.cfg.Executor.Raw(), Prologue: noiseconn.EndToEndPrologue(), Clock: r.cfg.Clock,
 	})
 	if err != nil {
-		return nil, nil, &errUnsent{r.handshakeError(err)}
+		return nil, r.handshakeError(err)
 	}
-	hello := &wire.Hello{Versions: wire.Versions, Software: r.cfg.Software}
-	rand.Read(hello.Random[:])
-	conn, err := i.Finish(hello)
+	f := &founding{hello: &wire.Hello{Versions: wire.Versions, Replaces: replaces, Software: r.cfg.Software}, epoch: i.Epoch()}
+	rand.Read(f.hello.Random[:])
+	f.conn, err = i.Finish(f.hello)
+	return f, err
+}
+
+// welcomed reads the executor's decision.
+func (f *founding) welcomed() (*session, error) {
+	f.conn.SetReadDeadline(time.Now().Add(wire.HandshakeTimeout))
+	m, err := f.conn.Recv()
+	f.conn.SetReadDeadline(time.Time{})
 	if err != nil {
-		return nil, nil, &errUnsent{err}
-	}
-	if err := conn.Send(make(0, i.Epoch())); err != nil {
-		return nil, nil, sendError(err)
-	}
-	conn.SetReadDeadline(time.Now().Add(wire.HandshakeTimeout))
-	m, err := conn.Recv()
-	conn.SetReadDeadline(time.Time{})
-	if err != nil {
-		return nil, nil, lostError(err)
+		return nil, lostError(err)
 	}
 	switch m := m.(type) {
 	case *wire.Refused:
-		return nil, nil, &errUnsent{m.Err()} // refused before anything was read
+		return nil, &errUnsent{m.Err()} // refused before anything was read
 	case *wire.Welcome:
 		if !m.Versions.Agrees(wire.Versions, wire.Version) {
-			return nil, nil, wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
+			return nil, wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
 				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)
 		}
-		ns, err := noiseconn.NewSession(conn, hello, m)
+		ns, err := noiseconn.NewSession(f.conn, f.hello, m)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		founded := &session{Session: ns, epoch: i.Epoch(), used: ns.Clock()}
-		tell(founded)
-		answer, err := firstAnswer(conn)
-		return &channel{conn, founded}, answer, err
+		return &session{Session: ns, epoch: f.epoch, used: ns.Clock()}, nil
 	}
-	return nil, nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", m)
+	return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", m)
 }
 
 func (r *Remote) handshakeError(err error) error {
@@ -181,11 +222,9 @@ func firstAnswer(conn *noiseconn.Conn) (wire.Message, error) {
 	return m, nil
 }
 
-// sendError: a first message that could not be sent whole can still have arrived.
-func sendError(err error) error { return lostError(err) }
-
 // lostError makes every end of a stream that is no answer an ErrLost, and leaves what
-// the relay or the executor said as it is.
+// the relay or the executor said as it is. A message that could not be sent whole can still
+// have arrived.
 func lostError(err error) error {
 	if isRelayRefusal(err) {
 		return &errUnsent{err}
