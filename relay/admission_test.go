@@ -24,8 +24,7 @@ func generate(t *testing.T, kind keys.Kind) *keys.PrivateKey {
 }
 
 func TestAdmissionMatrix(t *testing.T) {
-	r := inMemory(t, relay.Limits{})
-	client, executor := r.NewPeer(keys.Client), r.NewPeer(keys.Executor)
+	client, executor := generate(t, keys.Client), generate(t, keys.Executor)
 	as := func(key *keys.PrivateKey, edit func(*wire.HopHello)) *wire.HopHello {
 		h := hello(key)
 		edit(h)
@@ -50,22 +49,27 @@ func TestAdmissionMatrix(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			tr := r.dial(t)
-			_, welcome, err := shake(t.Context(), tr, r.Key.Public(), c.key, c.h)
-			if c.want == 0 {
-				if err != nil {
-					t.Fatal(err)
+			synctest.Test(t, func(t *testing.T) {
+				r := inMemory(t, relay.Limits{})
+				r.Allow(client.Public())
+				r.Allow(executor.Public())
+				tr := r.dial(t)
+				_, welcome, err := shake(t.Context(), tr, r.Key.Public(), c.key, c.h)
+				if c.want == 0 {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if welcome.Versions != wire.Versions || welcome.Connection == 0 || welcome.Name == "" || welcome.Limits.Header != wire.MaxHeader ||
+						(welcome.Generation != 0) != (c.key == executor) || (welcome.Limits.Circuits != 0) != (c.key == client) {
+						t.Errorf("welcome %+v", welcome)
+					}
+					return
 				}
-				if welcome.Versions != wire.Versions || welcome.Connection == 0 || welcome.Name == "" || welcome.Limits.Header != wire.MaxHeader ||
-					(welcome.Generation != 0) != (c.key == executor) || (welcome.Limits.Circuits != 0) != (c.key == client) {
-					t.Errorf("welcome %+v", welcome)
+				if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != c.want || e.Text == "" {
+					t.Errorf("refused with %v, want code %v and a text", err, c.want)
 				}
-				return
-			}
-			if e, ok := errors.AsType[*wire.Error](err); !ok || e.Code != c.want || e.Text == "" {
-				t.Errorf("refused with %v, want code %v and a text", err, c.want)
-			}
-			wantCode(t, "close", ended(t, tr), c.want)
+				wantCode(t, "close", ended(t, tr), c.want)
+			})
 		})
 	}
 }

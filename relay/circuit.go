@@ -18,21 +18,20 @@ func (c *conn) acceptCircuits(ctx context.Context) {
 		if err != nil {
 			return // the connection has ended
 		}
-		if !s.circuits.take(c.key, s.limits.ClientCircuits) {
-			c.streams.Go(func() {
-				c.answerNo(stream, busy("this key has too many circuits"))
-			})
-			continue
-		}
+		within := s.circuits.take(c.key, s.limits.ClientCircuits)
 		c.streams.Go(func() {
-			defer s.circuits.release(c.key)
-			c.serveCircuit(ctx, stream)
+			if within {
+				defer s.circuits.release(c.key)
+			}
+			c.serveCircuit(ctx, stream, within)
 		})
 	}
 }
 
-// serveCircuit takes one stream of a client from its header to its end.
-func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream) {
+// serveCircuit takes one stream of a client from its header to its end. One that is not
+// within the limit is refused when its dial was read: a stream that is stopped before
+// makes the client's write fail, and it would not look for an answer.
+func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, within bool) {
 	s := c.server
 	dial, err := readDial(stream)
 	switch e, isCode := errors.AsType[*wire.Error](err); {
@@ -48,6 +47,10 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream) {
 		return
 	default: // the client gave up before it had said anything
 		stream.Reset(wire.CodeCancelled)
+		return
+	}
+	if !within {
+		c.answerNo(stream, busy("this key has too many circuits"))
 		return
 	}
 	executor := s.registry.lookup(dial.Executor)

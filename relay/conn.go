@@ -25,7 +25,8 @@ type conn struct {
 	circuits  atomic.Int64   // on an executor's connection
 	streams   sync.WaitGroup // goroutines beside the control loop
 
-	control *noiseconn.Conn // set before the connection is visible to others
+	control *noiseconn.Conn // for others once ready is closed
+	ready   chan struct{}
 
 	mu    sync.Mutex
 	pings map[uint64]chan struct{} // closed by the answer
@@ -71,6 +72,7 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 		server: s, transport: t, key: n.key, name: n.name, role: n.hello.Role,
 		log:   s.log.With("peer", n.key, "name", n.name, "role", roleName(n.hello.Role)),
 		pings: make(map[uint64]chan struct{}),
+		ready: make(chan struct{}),
 	}
 	if c.role == wire.RoleExecutor {
 		c.serveExecutor(ctx, n, arrived)
@@ -88,22 +90,19 @@ func (s *Server) logRejection(r *rejection) {
 	s.log.Info("peer refused", "peer", r.proven.key, "role", r.role, "code", r.err.Code, "err", r.err)
 }
 
-// serveExecutor registers the newcomer and serves it.
+// serveExecutor registers the newcomer and serves it. It is registered when it reads its
+// welcome: whoever it tells can dial it at once.
 func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
 	s := c.server
+	defer c.streams.Wait()
 	mine, foreign := s.registry.claim(c, n.hello.Instance)
 	if foreign != nil && foreign.conn.alive(ctx) {
-		s.metrics.duplicates.Inc()
-		c.log.Warn("executor refused: another process uses its key and is alive", "code", wire.CodeDuplicate)
-		s.refuse(c.transport, n.reject(resultDuplicate, duplicate()))
-		return
-	}
-	if !c.welcome(n, mine.generation) {
+		c.refuseDuplicate(n, duplicate())
 		return
 	}
 	replaced, lost := s.registry.install(mine, foreign)
 	if lost != nil {
-		c.close(lost)
+		c.refuseDuplicate(n, lost)
 		return
 	}
 	defer s.registry.remove(mine)
@@ -112,8 +111,19 @@ func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
 		// Not waited for here: a half-dead connection must not delay the live one.
 		c.streams.Go(func() { replaced.close(superseded()) })
 	}
+	if !c.welcome(n, mine.generation) {
+		return
+	}
 	arrived()
 	c.serve(ctx, c.forbidStreams)
+}
+
+func (c *conn) refuseDuplicate(n *newcomer, why *wire.Error) {
+	if why.Code == wire.CodeDuplicate {
+		c.server.metrics.duplicates.Inc()
+		c.log.Warn("executor refused: another process uses its key and is alive", "code", why.Code)
+	}
+	c.server.refuse(c.transport, n.reject(resultDuplicate, why))
 }
 
 // welcome admits the newcomer.
@@ -142,6 +152,7 @@ func (c *conn) welcome(n *newcomer, generation uint64) bool {
 		return false
 	}
 	c.control = control
+	close(c.ready)
 	s.metrics.handshakes.WithLabelValues(roleName(c.role), resultOK).Inc()
 	if a, ok := c.transport.(interface{ Admit() }); ok {
 		a.Admit() // lifts the window for strangers
@@ -205,6 +216,14 @@ func (c *conn) converse() *wire.Error {
 func (c *conn) alive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, wire.IncumbentTimeout)
 	defer cancel()
+	select {
+	case <-c.ready:
+	case <-c.transport.Context().Done():
+		return false
+	case <-ctx.Done():
+		c.close(superseded())
+		return false
+	}
 	number := c.server.ids.Add(1)
 	answer := make(chan struct{})
 	c.mu.Lock()

@@ -14,8 +14,8 @@ import (
 // not take over from one that is alive, or the two would take turns for ever; it gets in
 // only when the incumbent does not answer a ping.
 //
-// A registration has two steps, because the welcome must be sent before the first circuit
-// comes: claim decides and gives out a generation, install makes it visible.
+// A registration has two steps, because finding out whether an incumbent lives takes time:
+// claim gives out a generation, install makes it the one that dials reach.
 type registry struct {
 	metrics *metrics
 

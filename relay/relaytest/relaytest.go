@@ -21,6 +21,7 @@ import (
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
+	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/quicconn"
 )
 
@@ -44,7 +45,7 @@ type Relay struct {
 // running is the relay between a start and a stop.
 type running struct {
 	server   *relay.Server
-	listener relay.Listener
+	listener *crashing
 	cancel   context.CancelFunc
 	ended    chan error
 }
@@ -90,8 +91,29 @@ func (r *Relay) start(l relay.Listener) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r.run = &running{server: server, listener: l, cancel: cancel, ended: make(chan error, 1)}
-	go func(run *running) { run.ended <- server.Serve(ctx, l) }(r.run)
+	r.run = &running{
+		server: server, listener: &crashing{Listener: l, down: make(chan struct{})},
+		cancel: cancel, ended: make(chan error, 1),
+	}
+	go func(run *running) { run.ended <- server.Serve(ctx, run.listener) }(r.run)
+}
+
+// crashing holds back the news that its listener has failed until the listener's
+// connections are gone: the relay would still say goodbye on them.
+type crashing struct {
+	relay.Listener
+	down chan struct{}
+}
+
+func (c *crashing) Accept(ctx context.Context) (wire.Transport, error) {
+	t, err := c.Listener.Accept(ctx)
+	if err != nil {
+		select {
+		case <-c.down:
+		case <-ctx.Done():
+		}
+	}
+	return t, err
 }
 
 // Address is where the relay listens, as host:port; "" in memory.
@@ -171,6 +193,7 @@ func (r *Relay) Crash() {
 		return
 	}
 	_ = r.run.listener.Close()
+	close(r.run.listener.down)
 	<-r.run.ended // the error is the one that was just made
 	r.run.cancel()
 	r.run = nil

@@ -52,12 +52,19 @@ func foreign(t *testing.T, protocol string, c *quic.Config) net.Addr {
 		t.Fatal(err)
 	}
 	tlsConfig.NextProtos = []string{protocol}
-	l, err := quic.ListenAddr("127.0.0.1:0", tlsConfig, c)
+	socket, err := openSocket("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr()
+	tr := &quic.Transport{Conn: socket}
+	if _, err := tr.Listen(tlsConfig, c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = tr.Close()
+		_ = socket.Close()
+	})
+	return socket.LocalAddr()
 }
 
 func TestDialOfAnotherProtocolIsAVersionError(t *testing.T) {
