@@ -196,3 +196,11 @@ func TestCancelledStartLeavesNothing(t *testing.T) {
 		t.Errorf("start after Close: %v, want ErrClosed", err)
 	}
 }
+
+func TestPipesCanBeOpenedAgainByName(t *testing.T) {
+	l := newLauncher(t, Options{})
+	out := runShell(t, l, Policy{Mode: ReadOnly}, "echo one > /dev/stdout; echo two > /dev/stderr; echo three > /proc/self/fd/1")
+	if out.stdout != "one\nthree\n" || out.stderr != "two\n" {
+		t.Errorf("%q %q", out.stdout, out.stderr)
+	}
+}
