@@ -92,7 +92,7 @@ func (q *inputQueue) changed() <-chan struct{} {
 // pump writes to the command until the input or the command ends, then closes w. onTerminal
 // sends the end-of-file character instead, since a terminal has no half-close.
 func (q *inputQueue) pump(w io.WriteCloser, terminal bool) {
-	var atLineStart = true
+	atLineStart := true
 	for {
 		q.mu.Lock()
 		for len(q.chunks) == 0 && !q.ended && !q.closed {

@@ -22,7 +22,7 @@ func dropPrivileges() error {
 		return fail("capabilities", "", err)
 	}
 	// Beyond the last capability the kernel knows the answer is EINVAL.
-	for c := uintptr(0); c < 64; c++ {
+	for c := range uintptr(64) {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL {
 			break
@@ -94,8 +94,11 @@ func applyLimits(l Limits, full bool) error {
 		resource int
 		value    uint64
 	}{
-		{unix.RLIMIT_NOFILE, l.OpenFiles}, {unix.RLIMIT_NPROC, l.Processes}, {unix.RLIMIT_FSIZE, l.FileBytes},
-		{unix.RLIMIT_DATA, l.DataBytes}, {unix.RLIMIT_CPU, l.CPUSeconds},
+		{unix.RLIMIT_NOFILE, l.OpenFiles},
+		{unix.RLIMIT_NPROC, l.Processes},
+		{unix.RLIMIT_FSIZE, l.FileBytes},
+		{unix.RLIMIT_DATA, l.DataBytes},
+		{unix.RLIMIT_CPU, l.CPUSeconds},
 	} {
 		if v.value == 0 {
 			continue

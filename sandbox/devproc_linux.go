@@ -60,8 +60,13 @@ func (v *view) buildDev(devices []int) error {
 	if err := v.tmpfs("/dev/shm", noSuid|noDev, "mode=1777", "size=64m"); err != nil {
 		return fail("dev", "/dev/shm", err)
 	}
-	for _, l := range [][2]string{{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"}, {"/proc/self/fd/1", "/dev/stdout"},
-		{"/proc/self/fd/2", "/dev/stderr"}, {"pts/ptmx", "/dev/ptmx"}} {
+	for _, l := range [][2]string{
+		{"/proc/self/fd", "/dev/fd"},
+		{"/proc/self/fd/0", "/dev/stdin"},
+		{"/proc/self/fd/1", "/dev/stdout"},
+		{"/proc/self/fd/2", "/dev/stderr"},
+		{"pts/ptmx", "/dev/ptmx"},
+	} {
 		if err := os.Symlink(l[0], l[1]); err != nil {
 			return fail("dev", l[1], err)
 		}

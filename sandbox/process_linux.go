@@ -35,8 +35,10 @@ type Process struct {
 
 func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
 	_ = unix.SetNonblock(pidfd, true) // so that its end is a poller's event
-	return &Process{launcher: l, pid: pid, pidfd: os.NewFile(uintptr(pidfd), "sandbox-init"), rawPidfd: pidfd, ctl: ctl, plan: pl,
-		ready: make(chan struct{}), started: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{})}
+	return &Process{
+		launcher: l, pid: pid, pidfd: os.NewFile(uintptr(pidfd), "sandbox-init"), rawPidfd: pidfd, ctl: ctl, plan: pl,
+		ready: make(chan struct{}), started: make(chan error, 1), done: make(chan struct{}), gone: make(chan struct{}),
+	}
 }
 
 // exec hands the init its command and waits until it runs.

@@ -119,8 +119,11 @@ func TestDirectoryUmaskAndEnvironmentOfTheCommand(t *testing.T) {
 		{"given mask", p, Command{Argv: []string{"sh", "-c", "umask"}, Umask: 0o077}, "0077\n"},
 		{"last duplicate wins", p, Command{Argv: []string{"sh", "-c", "echo $A $B"}, Env: []string{"A=1", "B=2", "A=3"}}, "3 2\n"},
 		{"given HOME stays", p, Command{Argv: []string{"sh", "-c", "echo $HOME"}, Env: []string{"HOME=/x"}}, "/x\n"},
-		{"home is private and writable", p, Command{Argv: []string{"sh", "-c", "echo $HOME; echo hi > $HOME/f && cat ~/f; getent passwd $(id -u) | cut -d: -f6; test $(id -un) = $USER && echo same"}},
-			homeDir + "\nhi\n" + homeDir + "\nsame\n"},
+		{
+			"home is private and writable", p,
+			Command{Argv: []string{"sh", "-c", "echo $HOME; echo hi > $HOME/f && cat ~/f; getent passwd $(id -u) | cut -d: -f6; test $(id -un) = $USER && echo same"}},
+			homeDir + "\nhi\n" + homeDir + "\nsame\n",
+		},
 	} {
 		out, err := runCommand(t, l, c.policy, c.cmd)
 		if err != nil || out.stdout != c.want {

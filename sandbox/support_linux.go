@@ -31,9 +31,17 @@ func explain(err error) error {
 
 // layerOf names the layer that a step belongs to.
 var layerOf = []struct{ stage, layer string }{
-	{"namespaces", "user namespaces"}, {"loopback", "network namespace"}, {"view", "mount view"}, {"proc", "private /proc"},
-	{"dev", "private /dev"}, {"tmp", "private /tmp"}, {"home", "private HOME"}, {"capabilities", "capabilities"},
-	{"no_new_privs", "no_new_privs"}, {"landlock", "landlock"}, {"seccomp", "seccomp"},
+	{"namespaces", "user namespaces"},
+	{"loopback", "network namespace"},
+	{"view", "mount view"},
+	{"proc", "private /proc"},
+	{"dev", "private /dev"},
+	{"tmp", "private /tmp"},
+	{"home", "private HOME"},
+	{"capabilities", "capabilities"},
+	{"no_new_privs", "no_new_privs"},
+	{"landlock", "landlock"},
+	{"seccomp", "seccomp"},
 }
 
 func missingLayer(se *stageError) (Layer, bool) {

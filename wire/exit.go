@@ -58,8 +58,10 @@ const (
 	CauseExecutorLost                  // the executor went away: the outcome is unknown
 )
 
-var causeNames = [...]string{CauseExited: "exited", CauseSignalled: "signalled", CauseTimedOut: "timed out",
-	CauseOOM: "out of memory", CauseTerminated: "terminated", CauseRevoked: "revoked", CauseExecutorLost: "executor lost"}
+var causeNames = [...]string{
+	CauseExited: "exited", CauseSignalled: "signalled", CauseTimedOut: "timed out",
+	CauseOOM: "out of memory", CauseTerminated: "terminated", CauseRevoked: "revoked", CauseExecutorLost: "executor lost",
+}
 
 // String is the cause in words.
 func (c Cause) String() string {

@@ -212,8 +212,10 @@ func (m *Started) check() error {
 
 // Info is what Started says, for the holder of a handle.
 func (m *Started) Info() ExecInfo {
-	return ExecInfo{ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox,
-		Roots: plainStrings(m.Roots), Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true}
+	return ExecInfo{
+		ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox,
+		Roots: plainStrings(m.Roots), Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true,
+	}
 }
 
 // SetInfo fills in what Info reads.
@@ -257,14 +259,18 @@ func (m *List) check() error {
 
 // NewListItem is i as an item of a List.
 func NewListItem(i ExecInfo) ListItem {
-	return ListItem{ID: i.ID, Unix: i.Started.UnixMilli(), Sandbox: i.Sandbox, Roots: byteStrings(i.Roots),
-		GraceMillis: toMillis(i.Grace), TTY: i.TTY, Attached: i.Attached, Exit: i.Exit}
+	return ListItem{
+		ID: i.ID, Unix: i.Started.UnixMilli(), Sandbox: i.Sandbox, Roots: byteStrings(i.Roots),
+		GraceMillis: toMillis(i.Grace), TTY: i.TTY, Attached: i.Attached, Exit: i.Exit,
+	}
 }
 
 // Info is the inverse of NewListItem.
 func (l ListItem) Info() ExecInfo {
-	return ExecInfo{ID: l.ID, Started: time.UnixMilli(l.Unix), Sandbox: l.Sandbox, Roots: plainStrings(l.Roots),
-		Grace: millis(l.GraceMillis), TTY: l.TTY, Attached: l.Attached, Exit: l.Exit}
+	return ExecInfo{
+		ID: l.ID, Started: time.UnixMilli(l.Unix), Sandbox: l.Sandbox, Roots: plainStrings(l.Roots),
+		Grace: millis(l.GraceMillis), TTY: l.TTY, Attached: l.Attached, Exit: l.Exit,
+	}
 }
 
 func byteStrings(in []string) []cbor.ByteString {

@@ -101,18 +101,34 @@ a client through the relay, end-to-end encrypted, into a sandbox of its own.
 		tty   bool
 		say   func(wire.ExitStatus) string
 	}{
-		{"A command in its sandbox: who it is, what it sees", []string{"sh", "-c", "id -un; ls -d /proc/[0-9]* | wc -l; pwd; echo kept > note && cat note"}, false,
+		{
+			"A command in its sandbox: who it is, what it sees",
+			[]string{"sh", "-c", "id -un; ls -d /proc/[0-9]* | wc -l; pwd; echo kept > note && cat note"},
+			false,
 			func(wire.ExitStatus) string {
 				return "an identity of its own, only its own processes, and a workspace it may write: " + workspace
-			}},
-		{"A write outside the workspace", []string{"sh", "-c", "echo x > /etc/postern-demo"}, false,
+			},
+		},
+		{
+			"A write outside the workspace",
+			[]string{"sh", "-c", "echo x > /etc/postern-demo"},
+			false,
 			func(s wire.ExitStatus) string {
 				return fmt.Sprintf("refused by the kernel: the view is read-only outside the workspace; %v", s)
-			}},
-		{"A command that fails", []string{"sh", "-c", "echo working; exit 7"}, false,
-			func(s wire.ExitStatus) string { return s.String() + ", after the last byte of its output" }},
-		{"A command on a terminal", []string{"sh", "-c", "tty; stty size"}, true,
-			func(wire.ExitStatus) string { return "a terminal of the sandbox's own, 24 rows and 80 columns" }},
+			},
+		},
+		{
+			"A command that fails",
+			[]string{"sh", "-c", "echo working; exit 7"},
+			false,
+			func(s wire.ExitStatus) string { return s.String() + ", after the last byte of its output" },
+		},
+		{
+			"A command on a terminal",
+			[]string{"sh", "-c", "tty; stty size"},
+			true,
+			func(wire.ExitStatus) string { return "a terminal of the sandbox's own, 24 rows and 80 columns" },
+		},
 	}
 	for i, s := range steps {
 		fmt.Fprintf(std.out, "\n%d. %s\n   $ postern exec dev -- %s\n", i+1, s.title, quote(s.argv))

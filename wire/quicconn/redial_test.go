@@ -60,17 +60,32 @@ func TestRedialWaits(t *testing.T) {
 		script []func() (time.Time, error)
 		want   []time.Duration
 	}{
-		{"doubles to its cap", 0.5, []func() (time.Time, error){never, never, never, never, never, never, never, never},
-			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s}},
+		{
+			"doubles to its cap", 0.5,
+			[]func() (time.Time, error){never, never, never, never, never, never, never, never},
+			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s},
+		},
 		{"spreads over the whole length", 0, []func() (time.Time, error){never, never}, []time.Duration{0, 0}},
-		{"forgets failures after a minute up", 0.5, []func() (time.Time, error){never, never, never, upFor(60 * s), never},
-			[]time.Duration{s / 2, s, 2 * s, s / 2, s}},
-		{"remembers failures after less", 0.5, []func() (time.Time, error){never, never, never, upFor(59 * s), never},
-			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s}},
-		{"waits at least as long as it was told", 0.5, []func() (time.Time, error){retryAfter(60 * s)},
-			[]time.Duration{60*s + s/2}},
-		{"is not put off for more than an hour", 0.5, []func() (time.Time, error){retryAfter(10000 * time.Hour)},
-			[]time.Duration{time.Hour + s/2}},
+		{
+			"forgets failures after a minute up", 0.5,
+			[]func() (time.Time, error){never, never, never, upFor(60 * s), never},
+			[]time.Duration{s / 2, s, 2 * s, s / 2, s},
+		},
+		{
+			"remembers failures after less", 0.5,
+			[]func() (time.Time, error){never, never, never, upFor(59 * s), never},
+			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s},
+		},
+		{
+			"waits at least as long as it was told", 0.5,
+			[]func() (time.Time, error){retryAfter(60 * s)},
+			[]time.Duration{60*s + s/2},
+		},
+		{
+			"is not put off for more than an hour", 0.5,
+			[]func() (time.Time, error){retryAfter(10000 * time.Hour)},
+			[]time.Duration{time.Hour + s/2},
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
