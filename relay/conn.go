@@ -151,6 +151,7 @@ func (c *conn) welcome(n *newcomer, generation uint64) bool {
 		c.close(wire.Errorf(wire.CodeTimeout, "welcome was not taken"))
 		return false
 	}
+	control.LimitMessages(wire.MaxHello) // an admitted peer has nothing long to say here either
 	c.control = control
 	close(c.ready)
 	s.metrics.handshakes.WithLabelValues(roleName(c.role), resultOK).Inc()

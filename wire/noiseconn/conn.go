@@ -34,6 +34,7 @@ type Conn struct {
 		first   []byte                        // a record opened before there was a Conn
 		started bool                          // a whole message was read
 		limit   int                           // of the first message
+		rest    int                           // of the others
 		err     error
 	}
 }
@@ -51,9 +52,13 @@ var bufPool = sync.Pool{New: func() any {
 func newConn(s wire.Stream, clock Clock, send *recordCipher, receive *recordCipher) *Conn {
 	c := &Conn{stream: s, clock: clock}
 	c.out.cipher, c.in.cipher = send, receive
-	c.in.limit = wire.MaxMessage
+	c.in.limit, c.in.rest = wire.MaxMessage, wire.MaxMessage
 	return c
 }
+
+// LimitMessages lowers what Recv accepts to n bytes a message, for a conversation whose
+// messages are all short. Call it before the first Recv.
+func (c *Conn) LimitMessages(n int) { c.in.limit, c.in.rest = n, n }
 
 // Send encodes, seals and writes one message, each record in one call of the stream's
 // Write. It blocks while the stream takes no more.
@@ -182,7 +187,7 @@ func (c *Conn) recvBytes() ([]byte, error) {
 			}
 			return nil, io.EOF
 		case kindPart, kindLast:
-			limit := wire.MaxMessage
+			limit := c.in.rest
 			if !c.in.started {
 				limit = c.in.limit
 			}

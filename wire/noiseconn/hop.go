@@ -43,6 +43,7 @@ func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay 
 	if err != nil {
 		return nil, err
 	}
+	c.LimitMessages(wire.MaxHello)
 	stop := bound(ctx, s)
 	defer stop()
 	m, err := c.Recv()
