@@ -20,10 +20,12 @@ func (e ExitStatus) Success() bool {
 	return e.Cause == CauseExited && e.Signal == "" && e.Code == 0
 }
 
-// ShellCode is the number a shell would show: the code, 128+n for a signal, and 124
-// when the time limit ended it (as timeout(1) does).
+// ShellCode is the number a shell would show: the code, 128+n for a signal, 124 when the
+// time limit ended it (as timeout(1) does), and 255 when nobody knows how it ended.
 func (e ExitStatus) ShellCode() int {
 	switch {
+	case !e.Cause.valid() || e.Cause == CauseExecutorLost:
+		return 255
 	case e.Cause == CauseTimedOut:
 		return 124
 	case e.Signal != "":

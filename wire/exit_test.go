@@ -21,8 +21,8 @@ func TestShellCodeIsWhatAShellWouldShow(t *testing.T) {
 		{ExitStatus{Signal: "TERM", Cause: CauseTimedOut}, 124, false, "timed out"},
 		{ExitStatus{Code: 0, Cause: CauseTimedOut}, 124, false, "timed out"},
 		{ExitStatus{Code: 0, Cause: CauseTerminated}, 0, false, "terminated"},
-		{ExitStatus{Code: 0, Cause: CauseExecutorLost}, 0, false, "executor lost"},
-		{ExitStatus{}, 0, false, "cause 0"},
+		{ExitStatus{Code: 0, Cause: CauseExecutorLost}, 255, false, "executor lost"},
+		{ExitStatus{}, 255, false, "cause 0"},
 	} {
 		if got := c.status.ShellCode(); got != c.want {
 			t.Errorf("ShellCode of %+v = %d, want %d", c.status, got, c.want)
