@@ -182,6 +182,34 @@ func TestOtherLongMessageIsRefusedEvenWhenFirst(t *testing.T) {
 	}
 }
 
+func TestLimitedConversationTakesShortMessagesOnly(t *testing.T) {
+	for _, before := range []int{0, 1} {
+		for size, ok := range map[int]bool{wire.MaxHello - 100: true, wire.MaxHello + 1: false} {
+			s := sealer()
+			var b []byte
+			for range before {
+				b = append(b, s.seal(kindLast, ping(1))...)
+			}
+			m, err := wire.Encode(&wire.Output{Seq: 1, Stream: wire.Stdout, Data: make([]byte, size)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b = append(b, s.seal(kindPart, m[:100])...)
+			c := receiver(append(b, s.seal(kindLast, m[100:])...))
+			c.in.limit = wire.MaxStart
+			c.LimitMessages(wire.MaxHello)
+			for range before {
+				if _, err := c.Recv(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.Recv(); ok != (err == nil) || !ok && wire.CodeOf(err) != wire.CodeProtocol {
+				t.Errorf("%d bytes after %d messages: %v", size, before, err)
+			}
+		}
+	}
+}
+
 func TestConcurrentSendsArriveWholeAndInOrder(t *testing.T) {
 	const senders, each = 8, 200
 	a, b := wiretest.Pipe()
