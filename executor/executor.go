@@ -86,6 +86,15 @@ func (e *Executor) Run(ctx context.Context) error {
 	return quicconn.Redial(ctx, backoff, e.connect)
 }
 
+// Settle waits until no client has a conversation open, or until ctx ends: who ends the
+// commands before the connection gives their exit status time to arrive.
+func (e *Executor) Settle(ctx context.Context) {
+	select {
+	case <-e.sessions.settled():
+	case <-ctx.Done():
+	}
+}
+
 // connect is one registration, from dial to loss.
 func (e *Executor) connect(ctx context.Context) (established time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)

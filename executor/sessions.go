@@ -27,6 +27,8 @@ type sessions struct {
 	mu    sync.Mutex
 	byID  map[wire.ID]*session
 	byKey map[keys.PublicKey][]*session
+	open  int           // conversations of all, dropped sessions included
+	idle  chan struct{} // closed when open gets to zero; nil when nobody waits
 }
 
 func newSessions() *sessions {
@@ -118,6 +120,7 @@ func (t *sessions) find(id wire.ID) *session {
 func (t *sessions) enter(s *session, c *conversation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.open++
 	s.open++
 	s.used = s.Clock()
 	if s.stop == nil {
@@ -129,12 +132,28 @@ func (t *sessions) enter(s *session, c *conversation) {
 func (t *sessions) leave(s *session, c *conversation) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.open--; t.open == 0 {
+		wakeAll(&t.idle)
+	}
 	s.open--
 	s.used = s.Clock()
 	delete(s.stop, c)
 	if s.expired() {
 		t.drop(s)
 	}
+}
+
+// settled is closed when no conversation is open.
+func (t *sessions) settled() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == 0 {
+		return closedChan
+	}
+	if t.idle == nil {
+		t.idle = make(chan struct{})
+	}
+	return t.idle
 }
 
 // revoke drops the sessions of every client that is not allowed any more, and returns

@@ -96,16 +96,21 @@ func introduce(dir string) (executor keys.PublicKey, err error) {
 	)
 }
 
-// run serves until ctx ends.
+// run serves until ctx ends: first the executor goes, then the relay that it says goodbye through.
 func (n *devNode) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var relayErr, executorErr error
-	var both sync.WaitGroup
-	both.Go(func() { relayErr = n.relay.run(ctx); cancel() })
-	both.Go(func() { executorErr = n.executor.run(ctx); cancel() })
-	both.Wait()
-	return errors.Join(relayErr, executorErr)
+	executing, stop := context.WithCancel(ctx)
+	defer stop()
+	relaying, end := context.WithCancel(context.WithoutCancel(ctx))
+	var relayErr error
+	var relay sync.WaitGroup
+	relay.Go(func() {
+		relayErr = n.relay.run(relaying)
+		stop()
+	})
+	err := n.executor.run(executing)
+	end()
+	relay.Wait()
+	return errors.Join(relayErr, err)
 }
 
 func (n *devNode) close() {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
@@ -189,20 +190,37 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 	return n, err
 }
 
-// run stays registered until ctx ends, and then ends every command.
+// settleTime is how long clients have to read the exit status of commands that the executor
+// ended because it goes away.
+const settleTime = 2 * time.Second
+
+// run stays registered until ctx ends. Then it ends every command, tells the clients, and
+// only then leaves the relay.
 func (n *executorNode) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		n.clients.Run(ctx, func(*keys.AuthorizedClients) {
+	serving, leave := context.WithCancel(context.WithoutCancel(ctx))
+	defer leave()
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		n.clients.Run(serving, func(*keys.AuthorizedClients) {
 			n.log.Info("authorized clients reread")
 			n.executor.Recheck()
 		}, func(err error) { n.log.Error("authorized clients refused, the old ones stay in force", "err", err) })
 	})
-	err := n.executor.Run(ctx)
-	cancel()
-	watch.Wait()
+	tasks.Go(func() {
+		defer leave()
+		select {
+		case <-serving.Done():
+			return
+		case <-ctx.Done():
+		}
+		n.backend.Close()
+		settling, done := context.WithTimeout(serving, settleTime)
+		defer done()
+		n.executor.Settle(settling)
+	})
+	err := n.executor.Run(serving)
+	leave()
+	tasks.Wait()
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
