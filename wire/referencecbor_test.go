@@ -6,6 +6,7 @@ package wire
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -96,7 +97,7 @@ func refDiagnostic(v any) string {
 		for k := range v {
 			keys = append(keys, k)
 		}
-		sort.Slice(keys, func(i, j int) bool { return keys[i] < keys[j] })
+		slices.Sort(keys)
 		var parts []string
 		for _, k := range keys {
 			parts = append(parts, fmt.Sprintf("%d: %s", k, refDiagnostic(v[k])))

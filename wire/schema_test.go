@@ -102,8 +102,7 @@ func ruleName(goName string) string {
 func structKeys(t *testing.T, typ reflect.Type) map[int]reflect.StructField {
 	t.Helper()
 	keys := map[int]reflect.StructField{}
-	for i := range typ.NumField() {
-		f := typ.Field(i)
+	for f := range typ.Fields() {
 		tag := f.Tag.Get("cbor")
 		if tag == "-" {
 			continue

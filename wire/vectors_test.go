@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -157,9 +158,7 @@ func TestTrailingBytesAreRefused(t *testing.T) {
 func TestUnknownKeysAreIgnored(t *testing.T) {
 	for _, s := range samples() {
 		larger := refMap{99: refMap{1: refArray{true, "x", []byte{1}, -5}}}
-		for k, v := range s.value {
-			larger[k] = v
-		}
+		maps.Copy(larger, s.value)
 		m, err := Decode(append([]byte(refEncode(larger)), s.tail...))
 		if err != nil {
 			t.Errorf("%s with an unknown key: %v", s.name, err)
