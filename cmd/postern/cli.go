@@ -104,6 +104,14 @@ a channel that the relay cannot read.`,
 	return root
 }
 
+// noWords refuses words that the verb would pass over. cobra's own check calls them commands.
+func noWords(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("no words wanted, got %q", args[0])
+	}
+	return nil
+}
+
 // startCode is the exit code for a command that was not started, or may have been.
 func startCode(err error) int {
 	switch wire.CodeOf(err) {

@@ -20,7 +20,7 @@ is made with relay/, executor/ and client/, and the three know each other. A lin
 with "ready" is printed when a client can connect.`,
 		Example: `  postern dev --state /tmp/pdev --workspace .
   POSTERN_HOME=/tmp/pdev/client postern exec dev -- uname -a`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
 			if o.log, err = logs.logger(std.err); err != nil {
@@ -28,6 +28,9 @@ with "ready" is printed when a client can connect.`,
 			}
 			if o.state == "" {
 				return fmt.Errorf("--state is missing: name a folder for the keys")
+			}
+			if err := checkListen(o.listen); err != nil {
+				return err
 			}
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)

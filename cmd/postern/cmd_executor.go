@@ -28,17 +28,23 @@ Commands work in the workspaces. --sandbox-max is the most that a client may ask
 read-only, workspace-write, or full-access, which is no sandbox at all.`,
 		Example: `  postern executor --relay postern://relay.example.org:4433#relay_... --name builder \
       --state /var/lib/postern-executor --workspace /srv/build`,
-		Args: cobra.NoArgs,
+		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
 			if o.log, err = logs.logger(std.err); err != nil {
 				return err
+			}
+			if relayURL == "" {
+				return fmt.Errorf("--relay is missing: give the line that the relay prints, postern://HOST:PORT#relay_...")
 			}
 			if o.relay, err = keys.ParseRelayURL(relayURL); err != nil {
 				return fmt.Errorf("--relay: %w", err)
 			}
 			if o.name == "" {
 				return fmt.Errorf("--name is missing: how clients and logs call this executor")
+			}
+			if o.state == "" {
+				return fmt.Errorf("--state is missing: name the folder for the key and the list of clients")
 			}
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -17,10 +19,14 @@ func newKeygen(std stdio) *cobra.Command {
 		Use:   "keygen --kind relay|executor|client --out FILE",
 		Short: "Make a key and write it to a new file",
 		Long: `Make a key and write it to a new file, which only its owner can read. A file that
-exists is never overwritten. The public key is printed.`,
+exists is never overwritten; a folder that does not exist is made, closed to others.
+The public key is printed.`,
 		Example: `  postern keygen --kind client --out ~/.config/postern/client.key`,
-		Args:    cobra.NoArgs,
+		Args:    noWords,
 		RunE: func(*cobra.Command, []string) error {
+			if kind == "" {
+				return fmt.Errorf("--kind is missing: want relay, executor or client")
+			}
 			k, ok := keyKinds[kind]
 			if !ok {
 				return fmt.Errorf("--kind %q: want relay, executor or client", kind)
@@ -29,6 +35,9 @@ exists is never overwritten. The public key is printed.`,
 				return fmt.Errorf("--out is missing: name the file to write the key to")
 			}
 			key, err := keys.Generate(k)
+			if err == nil {
+				err = os.MkdirAll(filepath.Dir(out), 0o700)
+			}
 			if err == nil {
 				err = keys.WriteFile(out, key)
 			}
@@ -49,8 +58,10 @@ func newPubkey(std stdio) *cobra.Command {
 		Use:     "pubkey FILE",
 		Short:   "Print the public key of a key file",
 		Example: `  postern pubkey /var/lib/postern-executor/executor.key`,
-		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("want one key file, got %d words", len(args))
+			}
 			key, err := keys.ReadAnyFile(args[0])
 			if err != nil {
 				return failf(exitFailed, "%v", err)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/spf13/cobra"
 )
@@ -20,10 +23,19 @@ DIR/authorized lists who may use it, and is reread when it changes:
   client KEY NAME
   exec KEY NAME`,
 		Example: `  postern relay --listen :4433 --state /var/lib/postern-relay --advertise relay.example.org:4433`,
-		Args:    cobra.NoArgs,
+		Args:    noWords,
 		RunE: func(*cobra.Command, []string) error {
 			log, err := logs.logger(std.err)
 			if err != nil {
+				return err
+			}
+			if state == "" {
+				return errors.New("--state is missing: name the folder for the key and the list of peers")
+			}
+			if err := checkListen(listen); err != nil {
+				return err
+			}
+			if err := checkAdvertise(advertise); err != nil {
 				return err
 			}
 			n, err := openRelay(state, listen, advertise, log)
@@ -46,4 +58,27 @@ DIR/authorized lists who may use it, and is reread when it changes:
 	f.StringVar(&advertise, "advertise", "", "HOST:PORT under which peers reach this relay")
 	logs.add(cmd)
 	return cmd
+}
+
+// checkListen and checkAdvertise find what is no address on any machine, before a key is made.
+func checkListen(listen string) error {
+	if _, port, err := net.SplitHostPort(listen); err != nil || !isPort(port) {
+		return fmt.Errorf("--listen %q: want HOST:PORT or :PORT", listen)
+	}
+	return nil
+}
+
+func checkAdvertise(advertise string) error {
+	if advertise == "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(advertise); err != nil || host == "" || !isPort(port) || port == "0" {
+		return fmt.Errorf("--advertise %q: want HOST:PORT", advertise)
+	}
+	return nil
+}
+
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
 }

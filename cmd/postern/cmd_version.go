@@ -30,9 +30,10 @@ func buildVersion() string {
 func newVersion(std stdio) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version and the wire versions it speaks",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version and the wire versions it speaks",
+		Example: `  postern version --json`,
+		Args:    noWords,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return json.NewEncoder(std.out).Encode(map[string]any{
