@@ -4,6 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/wiretest"
@@ -11,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Init()
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // newSandboxed is a backend of the product's own parts, with one workspace.
