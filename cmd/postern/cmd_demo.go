@@ -178,6 +178,9 @@ type indented struct {
 func (o *indented) Write(p []byte) (int, error) {
 	var b []byte
 	for _, c := range p {
+		if c == '\r' {
+			continue // a terminal's line ends, which the lines around these do not have
+		}
 		if !o.inLine {
 			b = append(b, "   | "...)
 			o.inLine = true
