@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -212,7 +213,7 @@ func (e *Executor) accept(ctx context.Context, s wire.Stream) (*noiseconn.Conn, 
 		return in.Conn, session, nil
 	}
 	conn, session, err := e.admit(in.Pending)
-	if refusal, ok := errors.AsType[*wire.Error](err); ok && conn == nil {
+	if refusal, ok := err.(*wire.Error); ok { // a decision, and not the end of the stream
 		e.cfg.Log.Info("client refused", "code", refusal.Code, "err", refusal)
 		return nil, nil, in.Pending.Refuse(refusal)
 	}
@@ -241,19 +242,18 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 		Limits: e.cfg.Backend.table.cfg.limits(),
 	}
 	rand.Read(welcome.Random[:])
-	conn, err := p.Accept(welcome)
+	ns, err := p.NewSession(hello, welcome)
 	if err != nil {
 		return nil, nil, err
 	}
-	ns, err := noiseconn.NewSession(conn, hello, welcome)
-	if err != nil {
-		return conn, nil, err
-	}
 	s := &session{Session: ns, client: client, used: ns.Clock()}
 	if err := e.sessions.add(s, hello.Replaces); err != nil {
-		conn.Send(wire.Refusal(err.(*wire.Error)))
-		conn.CloseWrite()
-		return conn, nil, err
+		return nil, nil, err
+	}
+	conn, err := p.Accept(welcome)
+	if err != nil {
+		e.sessions.remove(s)
+		return nil, nil, fmt.Errorf("welcome: %w", err)
 	}
 	return conn, s, nil
 }

@@ -97,6 +97,13 @@ func (t *sessions) drop(s *session) {
 	}
 }
 
+// remove takes back a session that its client was never told of.
+func (t *sessions) remove(s *session) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drop(s)
+}
+
 // lookup is for noiseconn.AcceptAny: nil where no channel may be opened.
 func (t *sessions) lookup(id wire.ID) *noiseconn.Session {
 	if s := t.find(id); s != nil {

@@ -119,7 +119,7 @@ func startCode(err error) int {
 		return exitNotFound
 	case wire.CodeNotExec:
 		return exitNotExec
-	case wire.CodeUnknown:
+	case wire.CodeUnknown, wire.CodeSuperseded, wire.CodeRevoked: // it exists, and somebody else knows its end
 		return exitLost
 	}
 	return exitRefused

@@ -34,18 +34,28 @@ type Session struct {
 	used    [wire.SessionWindow / 64]uint64
 }
 
-// NewSession founds the session of an end-to-end handshake: c is its channel 0, hello and
-// welcome what the two sides said in it.
+// NewSession founds the client's session of an end-to-end handshake: c is its channel 0, hello
+// and welcome what the two sides said in it.
 func NewSession(c *Conn, hello *wire.Hello, welcome *wire.Welcome) (*Session, error) {
 	if c.secrets == nil {
 		return nil, errors.New("a derived channel founds no session")
 	}
+	return foundSession(c.secrets, c.clock, c.founded, hello, welcome)
+}
+
+// NewSession founds the executor's session, before the client is told: whatever the client
+// opens after reading welcome finds it.
+func (p *Pending) NewSession(hello *wire.Hello, welcome *wire.Welcome) (*Session, error) {
+	return foundSession(p.sec, p.clock, p.at, hello, welcome)
+}
+
+func foundSession(sec *secrets, clock Clock, at time.Duration, hello *wire.Hello, welcome *wire.Welcome) (*Session, error) {
 	ikm := append(append(make([]byte, 0, 64), hello.Random[:]...), welcome.Random[:]...)
-	k, err := hkdf.Key(sha256.New, ikm, c.secrets.hash[:], channelsInfo, 32)
+	k, err := hkdf.Key(sha256.New, ikm, sec.hash[:], channelsInfo, 32)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{id: welcome.Session, peer: c.secrets.peer, secret: [32]byte(k), founded: c.founded, clock: c.clock}, nil
+	return &Session{id: welcome.Session, peer: sec.peer, secret: [32]byte(k), founded: at, clock: clock}, nil
 }
 
 // ID is the number that the executor gave it.
