@@ -30,6 +30,8 @@ type execution struct {
 	generation uint64
 	claims     map[wire.ID]uint64 // highest attempt of each client instance
 	requests   map[wire.ID]uint64 // highest request of each client instance
+	printed    uint64             // bytes of output, counted where there is a limit
+	hit        wire.LimitSet      // limits of the executor's own keeping
 	cause      wire.Cause         // why postern ended it; zero: it did not
 	grace      *time.Timer        // runs while detached
 	limit      *time.Timer
@@ -76,7 +78,7 @@ func (x *execution) supervise() {
 // finish puts Exit into the log, after the last byte.
 func (x *execution) finish(ended Ended, held []bool) {
 	x.mu.Lock()
-	status := wire.ExitStatus{Code: ended.Code, Signal: ended.Signal, Cause: x.cause, Strays: uint32(max(0, ended.Strays))}
+	status := wire.ExitStatus{Code: ended.Code, Signal: ended.Signal, Cause: x.cause, Strays: uint32(max(0, ended.Strays)), Hit: ended.Hit | x.hit}
 	for _, h := range held {
 		status.PipesHeld = status.PipesHeld || h
 	}
@@ -118,6 +120,7 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 		if after {
 			left -= time.Since(begin)
 		}
+		n = x.allowOutput(n)
 		if n > len(buf)/4 {
 			x.log.append(p.Stream, buf[:n:n])
 			buf = make([]byte, wire.MaxChunk)
@@ -133,6 +136,28 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 			return true
 		}
 	}
+}
+
+// allowOutput counts n more bytes of output, and says how many of them are within the limit.
+// Past it the command is ended, and what it still had to say is dropped; Exit tells.
+func (x *execution) allowOutput(n int) int {
+	limit := x.info.Limits.Output
+	if limit == 0 || n == 0 {
+		return n
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	left := limit - x.printed
+	if uint64(n) <= left {
+		x.printed += uint64(n)
+		return n
+	}
+	x.printed = limit
+	if x.hit |= wire.LimitOutput; x.cause == 0 {
+		x.cause = wire.CauseLimit
+	}
+	x.run.Kill()
+	return int(left)
 }
 
 // terminate ends the command: TERM to everything, KILL after the grace. The first cause

@@ -17,6 +17,10 @@ type LocalConfig struct {
 	Workspaces []string
 	// Max is the widest mode a client may ask for. Zero: SandboxWorkspaceWrite.
 	Max wire.SandboxMode
+	// View is the widest view a client may ask for. Zero: ViewFull.
+	View wire.View
+	// Limits are the owner's: a client can ask for tighter ones. Zero fields set none.
+	Limits wire.Limits
 	// MaxGrace bounds how long a detached command lives on. Zero: wire.MaxGrace.
 	MaxGrace time.Duration
 	// Environ is what EnvInherit chooses from. Nil: nothing.

@@ -8,17 +8,21 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
-// prepare applies the executor's own configuration to a request. A client can only ask
-// for less: the mode is narrowed, the workspaces are the executor's whatever folder is asked for.
-func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration) {
+// prepare applies the executor's own policy to a request. A client can only ask for less.
+func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration, error) {
+	most := Policy{Sandbox: c.Max, Roots: c.Workspaces, View: c.View, Limits: c.Limits}
+	wanted, err := most.request(p)
+	if err != nil {
+		return Spec{}, 0, err
+	}
 	s := Spec{
-		Argv: p.Argv, Arg0: p.Arg0, Dir: p.Dir, Umask: p.Umask,
-		Sandbox: min(p.Sandbox, c.Max), Roots: c.Workspaces,
+		Policy: most.Meet(wanted),
+		Argv:   p.Argv, Arg0: p.Arg0, Dir: p.Dir, Umask: p.Umask,
 		Stdin: p.Stdin, TTY: p.TTY, Merge: p.Merge,
 		Env: c.environ(p),
 	}
-	if s.Dir == "" && len(c.Workspaces) > 0 {
-		s.Dir = c.Workspaces[0]
+	if s.Dir == "" && len(s.Policy.Roots) > 0 {
+		s.Dir = s.Policy.Roots[0]
 	}
 	if s.Umask == 0 {
 		s.Umask = 0o022
@@ -30,7 +34,7 @@ func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration) {
 	case grace < 0:
 		grace = 0
 	}
-	return s, min(grace, c.MaxGrace)
+	return s, min(grace, c.MaxGrace), nil
 }
 
 // limits is what a welcome tells the client.

@@ -18,16 +18,15 @@ type Runner interface {
 // Spec is a command after the executor's policy: nothing in it is still the client's
 // to choose.
 type Spec struct {
-	Argv    []string
-	Arg0    string
-	Dir     string
-	Env     []string
-	Umask   uint32
-	Sandbox wire.SandboxMode
-	Roots   []string
-	Stdin   bool
-	TTY     *wire.WinSize
-	Merge   bool
+	Policy Policy
+	Argv   []string
+	Arg0   string
+	Dir    string
+	Env    []string
+	Umask  uint32
+	Stdin  bool
+	TTY    *wire.WinSize
+	Merge  bool
 }
 
 // Running is one process. Its pipes belong to the exec that started it, which closes them.
@@ -56,5 +55,6 @@ type Ended struct {
 	Code   int
 	Signal wire.Signal
 	Strays int
-	OOM    bool
+	OOM    bool          // the memory limit ended it
+	Hit    wire.LimitSet // limits that it ran into
 }

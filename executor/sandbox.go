@@ -30,10 +30,21 @@ var sandboxModes = map[wire.SandboxMode]sandbox.Mode{
 	wire.SandboxFullAccess:     sandbox.FullAccess,
 }
 
+// sandboxLimits are those that the sandbox enforces; time and output are the executor's own.
+func sandboxLimits(l wire.Limits) sandbox.Limits {
+	return sandbox.Limits{
+		OpenFiles: l.OpenFiles, Processes: l.Processes, FileBytes: l.FileSize, DataBytes: l.Memory,
+		CPUSeconds: (l.CPUMillis + 999) / 1000,
+	}
+}
+
 // Run implements Runner.
 func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	cmd := sandbox.Command{Argv: s.Argv, Arg0: s.Arg0, Env: s.Env, Dir: s.Dir, Umask: int(s.Umask)}
-	policy := sandbox.Policy{Mode: sandboxModes[s.Sandbox], Roots: s.Roots}
+	policy := sandbox.Policy{
+		Mode: sandboxModes[s.Policy.Sandbox], Roots: s.Policy.Roots, TmpBytes: int64(min(s.Policy.Limits.Tmp, 1<<62)),
+		Limits: sandboxLimits(s.Policy.Limits),
+	}
 	p := &sandboxProcess{}
 	if s.TTY != nil {
 		cmd.TTY = &sandbox.WinSize{Rows: s.TTY.Rows, Cols: s.TTY.Cols}

@@ -58,6 +58,7 @@ func newTable(cfg LocalConfig) (*table, error) {
 	if cfg.Max == 0 {
 		cfg.Max = wire.SandboxWorkspaceWrite
 	}
+	cfg.View = cmp.Or(cfg.View, wire.ViewFull)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -150,15 +151,18 @@ func keepsOutcome(err error) bool {
 
 // launch prepares and spawns.
 func (t *table) launch(ctx context.Context, principal string, p wire.ExecParams) (*execution, error) {
-	spec, grace := t.cfg.prepare(p)
+	spec, grace, err := t.cfg.prepare(p)
+	if err != nil {
+		return nil, err
+	}
 	run, err := t.cfg.Runner.Run(ctx, spec)
 	if err != nil {
 		return nil, err
 	}
 	x := &execution{
 		info: wire.ExecInfo{
-			ID: p.ID, Started: time.Now(), Sandbox: spec.Sandbox, Roots: spec.Roots,
-			Grace: grace, TTY: spec.TTY != nil,
+			ID: p.ID, Started: time.Now(), Sandbox: spec.Policy.Sandbox, Roots: spec.Policy.Roots,
+			View: spec.Policy.View, Limits: spec.Policy.Limits, Grace: grace, TTY: spec.TTY != nil,
 		},
 		principal: principal,
 		killAfter: cmp.Or(p.KillAfter, wire.DefaultKillAfter),
@@ -166,7 +170,7 @@ func (t *table) launch(ctx context.Context, principal string, p wire.ExecParams)
 		exited:    make(chan struct{}),
 		done:      make(chan struct{}),
 	}
-	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", principal, "sandbox", spec.Sandbox)
+	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", principal, "sandbox", spec.Policy.Sandbox)
 	x.begin(run, p.Timeout)
 	return x, nil
 }

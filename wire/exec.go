@@ -118,6 +118,12 @@ type ExecParams struct {
 	// Merge gives stdout and stderr one pipe, so that their order is exact.
 	Merge   bool
 	Sandbox SandboxMode // zero: SandboxWorkspaceWrite; narrowed to the executor's maximum
+	// Roots are the workspaces to have, each one of the executor's or a folder in one. Empty:
+	// all of the executor's. They narrow what may be written, Dir never widens it.
+	Roots []string
+	View  View // zero: ViewFull
+	// Limits are met with the executor's: the tighter one counts.
+	Limits Limits
 	// Timeout ends the command on the executor's clock, whatever happens to the client.
 	Timeout   time.Duration
 	KillAfter time.Duration // between TERM and KILL; zero: DefaultKillAfter
@@ -138,6 +144,8 @@ type ExecInfo struct {
 	Started  time.Time
 	Sandbox  SandboxMode // what is in force, never wider than what was asked for
 	Roots    []string    // the workspaces, as the view shows them
+	View     View
+	Limits   Limits // in force, zero where there is none
 	Grace    time.Duration
 	TTY      bool
 	Attached bool        // a controller is connected

@@ -13,6 +13,8 @@ type ExitStatus struct {
 	PipesHeld bool `cbor:"4,keyasint,omitempty"`
 	// Strays is how many processes outlived the main one and were ended.
 	Strays uint32 `cbor:"5,keyasint,omitempty"`
+	// Hit are the limits that the command ran into, whether or not they ended it.
+	Hit LimitSet `cbor:"6,keyasint,omitempty"`
 }
 
 // Success reports whether the command ran to its end and returned zero.
@@ -58,11 +60,12 @@ const (
 	CauseTerminated                    // Terminate, or the detach grace ran out
 	CauseRevoked                       // the key that started it was removed
 	CauseExecutorLost                  // the executor went away: the outcome is unknown
+	CauseLimit                         // a limit other than memory and time; Hit names it
 )
 
 var causeNames = [...]string{
 	CauseExited: "exited", CauseSignalled: "signalled", CauseTimedOut: "timed out",
-	CauseOOM: "out of memory", CauseTerminated: "terminated", CauseRevoked: "revoked", CauseExecutorLost: "executor lost",
+	CauseOOM: "out of memory", CauseTerminated: "terminated", CauseRevoked: "revoked", CauseExecutorLost: "executor lost", CauseLimit: "limit reached",
 }
 
 // String is the cause in words.
@@ -73,7 +76,7 @@ func (c Cause) String() string {
 	return fmt.Sprintf("cause %d", uint8(c))
 }
 
-func (c Cause) valid() bool { return c >= CauseExited && c <= CauseExecutorLost }
+func (c Cause) valid() bool { return c >= CauseExited && c <= CauseLimit }
 
 // Signal is a POSIX signal by its name without SIG, so that no machine's numbers
 // cross the wire.

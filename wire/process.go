@@ -214,6 +214,8 @@ func checkExit(e *ExitStatus) error {
 	switch {
 	case !e.Cause.valid():
 		return errors.New("unknown cause")
+	case e.Hit.check() != nil:
+		return e.Hit.check()
 	case e.Signal != "" && e.Signal.Number() == 0:
 		return errors.New("unknown signal")
 	case e.Code < 0 || e.Code > 255:

@@ -34,7 +34,10 @@ type Start struct {
 	TimeoutMillis   uint64  `cbor:"18,keyasint,omitempty"`
 	KillAfterMillis uint64  `cbor:"19,keyasint,omitempty"`
 	GraceMillis     *uint64 `cbor:"20,keyasint,omitempty"` // absent: the executor's default
-	// Keys 21 (trace), 22 (labels), 23 (when the log is full), 24 (detach) and 25 (limits) are reserved.
+	// Keys 21 (trace), 22 (labels), 23 (when the log is full) and 24 (detach) are reserved.
+	Limits *Limits           `cbor:"25,keyasint,omitempty"`
+	Roots  []cbor.ByteString `cbor:"26,keyasint,omitempty"`
+	View   View              `cbor:"27,keyasint,omitempty"`
 }
 
 // Type is TypeStart.
@@ -57,7 +60,10 @@ func (m *Start) check() error {
 	case m.Umask > 0o777:
 		return errors.New("umask above 0777")
 	}
-	for _, list := range [][]cbor.ByteString{m.Argv, m.Env, {m.Arg0, m.Dir}} {
+	if m.View != 0 && !m.View.valid() {
+		return errors.New("unknown view")
+	}
+	for _, list := range [][]cbor.ByteString{m.Argv, m.Env, m.Roots, {m.Arg0, m.Dir}} {
 		for _, s := range list {
 			if strings.IndexByte(string(s), 0) >= 0 {
 				return errors.New("a word holds a NUL byte")
@@ -87,6 +93,10 @@ func NewStart(p ExecParams) *Start {
 	if m.Sandbox == 0 {
 		m.Sandbox = SandboxWorkspaceWrite
 	}
+	m.Roots, m.View = byteStrings(p.Roots), p.View
+	if p.Limits != (Limits{}) {
+		m.Limits = &p.Limits
+	}
 	if p.Grace != 0 {
 		g := toMillis(p.Grace)
 		m.GraceMillis = &g
@@ -101,6 +111,10 @@ func (m *Start) Params() ExecParams {
 		Env: plainStrings(m.Env), Inherit: m.Inherit, Exclude: m.Exclude, Umask: m.Umask,
 		Stdin: m.Stdin, TTY: m.TTY, Merge: m.Merge, Sandbox: m.Sandbox,
 		Timeout: millis(m.TimeoutMillis), KillAfter: millis(m.KillAfterMillis),
+	}
+	p.Roots, p.View = plainStrings(m.Roots), m.View
+	if m.Limits != nil {
+		p.Limits = *m.Limits
 	}
 	if m.GraceMillis != nil {
 		if p.Grace = millis(*m.GraceMillis); p.Grace == 0 {
@@ -188,7 +202,8 @@ type Started struct {
 	Unix        int64             `cbor:"11,keyasint"` // start time, milliseconds
 	TTY         bool              `cbor:"12,keyasint,omitempty"`
 	InputClosed bool              `cbor:"13,keyasint,omitempty"` // nothing more is read from stdin
-	// Keys 14 (limits in force) and 15 (effective policy) are reserved.
+	Limits      *Limits           `cbor:"14,keyasint,omitempty"` // in force
+	View        View              `cbor:"15,keyasint,omitempty"`
 }
 
 // Type is TypeStarted.
@@ -204,6 +219,8 @@ func (m *Started) check() error {
 		return errors.New("no window")
 	case !m.Sandbox.valid():
 		return errors.New("unknown sandbox mode")
+	case m.View != 0 && !m.View.valid():
+		return errors.New("unknown view")
 	case m.InputLimit < m.InputOffset:
 		return errors.New("input limit below its offset")
 	}
@@ -221,7 +238,10 @@ func (m *Started) Info() ExecInfo {
 // SetInfo fills in what Info reads.
 func (m *Started) SetInfo(i ExecInfo) {
 	m.ID, m.Unix, m.Sandbox, m.Roots = i.ID, i.Started.UnixMilli(), i.Sandbox, byteStrings(i.Roots)
-	m.GraceMillis, m.TTY = toMillis(i.Grace), i.TTY
+	m.GraceMillis, m.TTY, m.View = toMillis(i.Grace), i.TTY, i.View
+	if i.Limits != (Limits{}) {
+		m.Limits = &i.Limits
+	}
 }
 
 // List answers a Control of VerbList.
