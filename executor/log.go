@@ -127,8 +127,8 @@ func (l *outputLog) trim() {
 	}
 }
 
-// read returns what follows after, about limit bytes of it and at least one chunk.
-// It never waits.
+// read returns what follows after, about limit bytes of it and at least one chunk. A gap counts
+// all bytes that were ever dropped. It never waits.
 func (l *outputLog) read(after uint64, limit int) wire.ReadResponse {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,6 +153,44 @@ func (l *outputLog) read(after uint64, limit int) wire.ReadResponse {
 		r.Exit = l.exit
 	}
 	return r
+}
+
+// position is a place in the log: after the chunk of this number, which ends this many bytes
+// after the beginning.
+type position struct{ seq, bytes uint64 }
+
+// position is the place after seq. What was dropped before is not known chunk by chunk: for
+// a place in it bytes is zero, so that a gap after it says more than was lost rather than less.
+func (l *outputLog) position(seq uint64) position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := position{seq: seq}
+	if seq+1 < l.first {
+		return p
+	}
+	p.bytes = l.dropped
+	for n := l.first; n <= seq; n++ {
+		c := l.at(n)
+		if c == nil {
+			break
+		}
+		p.bytes += uint64(len(c.Data))
+	}
+	return p
+}
+
+// readFrom is read for who goes on from where it was: a gap counts what lies in it only.
+func (l *outputLog) readFrom(p position, limit int) (wire.ReadResponse, position) {
+	r := l.read(p.seq, limit)
+	p.seq = r.Next
+	if r.Gap != nil {
+		r.Gap.Bytes -= min(p.bytes, r.Gap.Bytes)
+		p.bytes += r.Gap.Bytes
+	}
+	for _, c := range r.Chunks {
+		p.bytes += uint64(len(c.Data))
+	}
+	return r, p
 }
 
 // wake is closed when a number above after exists.

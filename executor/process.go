@@ -19,7 +19,8 @@ type LocalProcess struct {
 
 	gone chan struct{} // closed, superseded or revoked
 	mu   sync.Mutex
-	err  error // why
+	err  error    // why
+	at   position // where the last Read ended
 }
 
 var _ wire.ExecProcess = (*LocalProcess)(nil)
@@ -57,7 +58,19 @@ func (p *LocalProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadR
 	} else if ctx.Err() != nil {
 		return wire.ReadResponse{}, context.Cause(ctx)
 	}
-	return p.x.log.read(r.After, r.MaxBytes), nil
+	return p.read(r.After, r.MaxBytes), nil
+}
+
+// read goes on from where the last one ended, as consumers do, or begins anywhere else.
+func (p *LocalProcess) read(after uint64, limit int) (r wire.ReadResponse) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.at
+	if at.seq != after {
+		at = p.x.log.position(after)
+	}
+	r, p.at = p.x.log.readFrom(at, limit)
+	return r
 }
 
 // Write implements wire.ExecProcess.

@@ -11,8 +11,9 @@ import (
 // and FIN, or until the handle is taken away. It returns an error when the channel is of no
 // more use. Output is not held back here: the log stops the command when too much of it
 // is unacknowledged.
-func (c *conversation) write(ctx context.Context, sent uint64) error {
+func (c *conversation) write(ctx context.Context, after uint64) error {
 	p, x := c.process, c.process.x
+	sent := x.log.position(after)
 	if err := c.conn.Send(x.started(p)); err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (c *conversation) write(ctx context.Context, sent uint64) error {
 		if x.input != nil && p.control {
 			inputChanged = x.input.changed()
 		}
-		more := x.log.wake(sent)
+		more := x.log.wake(sent.seq)
 		if err := c.sendReplies(); err != nil {
 			return err
 		}
@@ -116,8 +117,8 @@ func (c *conversation) sendInputAck(last *inputAck) error {
 }
 
 // sendOutput sends what the log holds after sent, and FIN after Exit.
-func (c *conversation) sendOutput(sent uint64) (next uint64, done bool, err error) {
-	r := c.process.x.log.read(sent, defaultRead)
+func (c *conversation) sendOutput(sent position) (next position, done bool, err error) {
+	r, next := c.process.x.log.readFrom(sent, defaultRead)
 	if r.Gap != nil {
 		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
 			return sent, false, err
@@ -129,7 +130,7 @@ func (c *conversation) sendOutput(sent uint64) (next uint64, done bool, err erro
 		}
 	}
 	if r.Exit == nil {
-		return r.Next, false, nil
+		return next, false, nil
 	}
 	if err := c.sendReplies(); err != nil {
 		return sent, false, err
@@ -137,7 +138,7 @@ func (c *conversation) sendOutput(sent uint64) (next uint64, done bool, err erro
 	if err := c.conn.Send(&wire.Exit{Seq: r.Next, Status: *r.Exit}); err != nil {
 		return sent, false, err
 	}
-	return r.Next, true, c.conn.CloseWrite()
+	return next, true, c.conn.CloseWrite()
 }
 
 // started is the first message of the answer to Start and Attach.
