@@ -99,7 +99,7 @@ a channel that the relay cannot read.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newExec(std), newDemo(std), newDev(std), newRelay(std), newExecutor(std),
-		newKeygen(std), newPubkey(std), newVersion(std),
+		newKeygen(std), newPubkey(std), newSandbox(std), newVersion(std),
 	)
 	return root
 }

@@ -21,6 +21,10 @@ type execFlags struct {
 	env               []string
 	timeout, grace    time.Duration
 	killAfter         time.Duration
+	roots             []string
+	view              string
+	limits            limitFlags
+	explain           bool
 }
 
 func newExec(std stdio) *cobra.Command {
@@ -73,6 +77,10 @@ when it was not started; 126 when it is not executable; 127 when there is no suc
 	f.StringVar(&o.sandbox, "sandbox", "workspace-write", "read-only, workspace-write or full-access; the executor may narrow it")
 	f.DurationVar(&o.timeout, "timeout", 0, "end the command after this long, counted on the executor")
 	f.DurationVar(&o.grace, "grace", 0, "how long the command lives on when this client is gone (default: the executor's, 2m)")
+	f.StringArrayVar(&o.roots, "workspace", nil, "write only this workspace, or a folder in one; may be repeated")
+	f.StringVar(&o.view, "view", "full", "full, or minimal: only the system's folders and the workspaces")
+	f.BoolVar(&o.explain, "explain", false, "print the policy in force to stderr before the command's output")
+	o.limits.add(f)
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the command is ended (default 5s)")
 	return cmd
 }
@@ -82,11 +90,19 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 	if err != nil {
 		return wire.ExecParams{}, fmt.Errorf("--sandbox: %w", err)
 	}
+	view, err := wire.ParseView(o.view)
+	if err != nil {
+		return wire.ExecParams{}, fmt.Errorf("--view: %w", err)
+	}
+	limits, err := o.limits.get()
+	if err != nil {
+		return wire.ExecParams{}, err
+	}
 	if o.timeout < 0 || o.grace < 0 || o.killAfter < 0 {
 		return wire.ExecParams{}, errors.New("a time cannot be negative")
 	}
 	p := wire.ExecParams{
-		Argv: argv, Dir: o.dir, Sandbox: mode,
+		Argv: argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
 		Timeout: o.timeout, Grace: o.grace, KillAfter: o.killAfter,
 	}
 	if o.tty {
@@ -148,6 +164,9 @@ func runExec(std stdio, env client.Environment, p wire.ExecParams, o execFlags) 
 	if err != nil {
 		return failf(startCode(err), "%v", explain(env.Name, err))
 	}
+	if o.explain {
+		fmt.Fprint(std.err, explainPolicy(cmd.Process().Info()))
+	}
 	if o.tty && o.stdin {
 		if err := terminal.raw(); err != nil {
 			return failf(exitRefused, "the terminal cannot be set to raw mode: %v", err)
@@ -179,6 +198,10 @@ func exitOf(name string, status wire.ExitStatus, err error, o execFlags) error {
 		note = "the command was ended: out of memory"
 	case status.Cause == wire.CauseRevoked:
 		note = "the command was ended: the executor removed this client's key"
+	case status.Cause == wire.CauseLimit:
+		note = fmt.Sprintf("the command was ended: limit reached: %v", status.Hit)
+	case status.Hit != 0:
+		note = fmt.Sprintf("the command ran into a limit: %v", status.Hit)
 	case status.PipesHeld:
 		note = "something the command started still held its output: the end of it may be missing"
 	}

@@ -12,7 +12,8 @@ import (
 
 func newExecutor(std stdio) *cobra.Command {
 	o := executorOptions{}
-	var relayURL, mode string
+	var relayURL, mode, view string
+	var limits limitFlags
 	var logs logFlags
 	cmd := &cobra.Command{
 		Use:   "executor --relay URL --name NAME --state DIR",
@@ -49,6 +50,12 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)
 			}
+			if o.view, err = wire.ParseView(view); err != nil {
+				return fmt.Errorf("--view-max: %w", err)
+			}
+			if o.limits, err = limits.get(); err != nil {
+				return err
+			}
 			o.environment = os.Environ()
 			n, err := openExecutor(o)
 			if err != nil {
@@ -78,6 +85,8 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	f.StringVar(&o.clients, "authorized-clients", "", "list of clients, instead of the one in the state folder")
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; may be repeated, the first is where they start")
 	f.StringVar(&mode, "sandbox-max", "workspace-write", "the most a client may ask for: read-only, workspace-write or full-access")
+	f.StringVar(&view, "view-max", "full", "the most a client may see: full or minimal")
+	limits.add(f)
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
 	logs.add(cmd)
 	return cmd

@@ -119,6 +119,8 @@ type executorOptions struct {
 	clients     string // empty: the one in the state folder
 	workspaces  []string
 	max         wire.SandboxMode
+	view        wire.View
+	limits      wire.Limits // of every command
 	hide        []string // besides the state folder
 	runAs       int
 	registered  func(wire.HopWelcome)
@@ -174,7 +176,7 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 		return nil, err
 	}
 	n.backend, err = executor.NewLocal(executor.LocalConfig{
-		Runner: executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max,
+		Runner: executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max, View: o.view, Limits: o.limits,
 		Environ: o.environment, Log: o.log,
 	})
 	if err != nil {
