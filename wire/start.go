@@ -229,10 +229,14 @@ func (m *Started) check() error {
 
 // Info is what Started says, for the holder of a handle.
 func (m *Started) Info() ExecInfo {
-	return ExecInfo{
-		ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox,
-		Roots: plainStrings(m.Roots), Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true,
+	i := ExecInfo{
+		ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox, Roots: plainStrings(m.Roots),
+		View: m.View, Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true,
 	}
+	if m.Limits != nil {
+		i.Limits = *m.Limits
+	}
+	return i
 }
 
 // SetInfo fills in what Info reads.

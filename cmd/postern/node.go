@@ -121,7 +121,7 @@ type executorOptions struct {
 	max         wire.SandboxMode
 	view        wire.View
 	limits      wire.Limits // of every command
-	hide        []string // besides the state folder
+	hide        []string    // besides the state folder
 	runAs       int
 	registered  func(wire.HopWelcome)
 	log         *slog.Logger

@@ -209,6 +209,30 @@ var backendRows = []backendRow{
 		r.equal("Info.Sandbox", p.Info().Sandbox, wire.SandboxWorkspaceWrite)
 		r.wait(p)
 	}},
+	{"PolicyInForceIsTold", func(r *row) {
+		limits := wire.Limits{OpenFiles: 100, FileSize: 4096, Output: 1 << 20}
+		p := sh("ulimit -n; mkdir -p in/side; cd in/side && echo x > file && echo wrote; echo y > ../file || echo refused")
+		p.Limits, p.Dir = limits, r.o.Workspace
+		prepare := r.start(wire.ExecParams{Argv: []string{"mkdir", "-p", "in/side"}, Dir: r.o.Workspace})
+		r.wait(prepare)
+		p.Roots = []string{r.o.Workspace + "/in/side"}
+		proc := r.start(p)
+		info := proc.Info()
+		r.equal("Info.Limits", info.Limits, limits)
+		r.equal("Info.View", info.View, wire.ViewFull)
+		r.equal("Info.Roots", strings.Join(info.Roots, " "), r.o.Workspace+"/in/side")
+		r.equal("stdout", r.drain(proc).stdout, "100\nwrote\nrefused\n")
+		p.Roots, p.ID = []string{"/usr"}, wire.NewExecID()
+		_, err := r.backend.Start(r.ctx, p)
+		r.code("Start with a foreign workspace", err, wire.CodePolicy)
+	}},
+	{"OutputLimitEndsTheCommand", func(r *row) {
+		p := wire.ExecParams{Argv: []string{"yes"}, Limits: wire.Limits{Output: 100_001}}
+		res := r.run(p)
+		r.equal("bytes of output", len(res.stdout), 100_001)
+		r.equal("cause", res.exit.Cause, wire.CauseLimit)
+		r.equal("limits hit", res.exit.Hit, wire.LimitOutput)
+	}},
 	{"OutputOfOneStreamKeepsItsOrder", func(r *row) {
 		var want strings.Builder
 		for i := range 20000 {
