@@ -15,9 +15,8 @@ func secretsOfHome() []string {
 	}
 }
 
-// hiddenPaths lists what no command may see and exists, with symbolic links
-// resolved: a link would otherwise still lead to its target.
-func hiddenPaths(id *identity, more ...[]string) []string {
+// hideable lists what no command may see, whether or not it exists.
+func hideable(id *identity, more ...[]string) []string {
 	paths := []string{"/run", "/var/run", "/var/lib/cloud", "/var/lib/kubelet", "/var/lib/postern", "/etc/postern"}
 	for _, h := range []string{"/root", id.daemonHome, id.accountHome} {
 		if !filepath.IsAbs(h) {
@@ -30,6 +29,13 @@ func hiddenPaths(id *identity, more ...[]string) []string {
 	for _, m := range more {
 		paths = append(paths, m...)
 	}
+	return paths
+}
+
+// hiddenPaths lists what no command may see and exists, with symbolic links
+// resolved: a link would otherwise still lead to its target.
+func hiddenPaths(id *identity, more ...[]string) []string {
+	paths := hideable(id, more...)
 	seen := map[string]bool{}
 	var out []string
 	for _, p := range paths {

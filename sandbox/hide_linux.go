@@ -26,9 +26,8 @@ func (v *view) hide(paths []string) error {
 		if err != nil {
 			return fail("hidden", p, err)
 		}
-		err = v.cover(at)
-		unix.Close(at)
-		if err != nil {
+		v.pins = append(v.pins, at)
+		if err := v.cover(at); err != nil {
 			return fail("hidden", where, err)
 		}
 		last = where

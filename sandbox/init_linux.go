@@ -102,7 +102,8 @@ func build() error {
 	if err := loopbackUp(); err != nil {
 		return fail("loopback", "", err)
 	}
-	if err := buildView(s); err != nil {
+	v, err := buildView(s)
+	if err != nil {
 		return err
 	}
 	if err := dropPrivileges(); err != nil {
@@ -120,10 +121,16 @@ func build() error {
 	if err := installFilter(); err != nil {
 		return err
 	}
-	if _, err := unix.FcntlInt(controlFD, unix.F_SETFD, 0); err != nil {
-		return fail("descriptors", "", err)
+	argv := []string{roleInit}
+	for _, fd := range v.pins {
+		argv = append(argv, itoa(fd))
 	}
-	return fail("init program", "", syscall.Exec("/proc/self/fd/"+itoa(exe), []string{roleInit}, helperEnv()))
+	for _, fd := range append(v.pins, controlFD) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			return fail("descriptors", "", err)
+		}
+	}
+	return fail("init program", "", syscall.Exec("/proc/self/fd/"+itoa(exe), argv, helperEnv()))
 }
 
 // levelStanding gives up what a daemon may have been given above others: protection

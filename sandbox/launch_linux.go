@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,6 +25,11 @@ type Launcher struct {
 	running  map[*Process]struct{}
 	starting sync.WaitGroup
 	mappings map[owner]int // user namespaces for ID-mapped mounts
+
+	closePool  sync.Once
+	pool       *pool    // nil when it is switched off
+	hideable   []string // what hides from every command, if it exists
+	warm, cold atomic.Uint64
 
 	spawnMu sync.Mutex
 	spawner *spawner // nil until there is one, replaced when it has died
@@ -49,9 +55,11 @@ func NewLauncher(o Options) (*Launcher, error) {
 		return nil, err
 	}
 	l := &Launcher{opt: o, id: id, running: map[*Process]struct{}{}, mappings: map[owner]int{}}
+	l.hideable = hideable(id, o.HiddenPaths)
 	if l.spawner, err = newSpawner(); err != nil {
 		return nil, &SetupError{Stage: "spawner", Err: err}
 	}
+	l.pool = newPool(l, o)
 	return l, nil
 }
 
@@ -62,6 +70,7 @@ func (l *Launcher) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 	l.starting.Wait()
+	l.closePool.Do(l.pool.close)
 	l.mu.Lock()
 	var all []*Process
 	for p := range l.running {
@@ -109,16 +118,52 @@ func (l *Launcher) Start(ctx context.Context, p Policy, c Command) (*Process, er
 	l.mu.Unlock()
 	defer l.starting.Done()
 
+	key := policyKey(p)
+	r := l.runFor(p, c)
+	if proc := l.pool.take(key, p); proc != nil {
+		err := proc.exec(ctx, r, c)
+		if !errors.Is(err, errNotAsked) {
+			return l.started(proc, err, key, p, true)
+		}
+	}
+	proc, err := l.make(p)
+	if err != nil {
+		return nil, err
+	}
+	return l.started(proc, proc.exec(ctx, r, c), key, p, false)
+}
+
+// started counts a start and has the pool make the next sandbox.
+func (l *Launcher) started(proc *Process, err error, key string, p Policy, warm bool) (*Process, error) {
+	var command *CommandError
+	if err == nil || errors.As(err, &command) { // the sandbox itself stood
+		l.pool.used(key, p, warm)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if warm {
+		l.warm.Add(1)
+	} else {
+		l.cold.Add(1)
+	}
+	return proc, nil
+}
+
+// make starts a new sandbox for one command.
+func (l *Launcher) make(p Policy) (*Process, error) {
 	pl, err := l.planFor(p)
+	if errors.Is(err, errReplaced) {
+		// perhaps only sandboxes that wait for a command hold the old place
+		l.pool.flush()
+		pl, err = l.planFor(p)
+	}
 	if err != nil {
 		return nil, err
 	}
 	proc, err := l.launch(pl)
 	if err != nil {
 		pl.release()
-		return nil, err
-	}
-	if err := proc.exec(ctx, l.runFor(p, c), c); err != nil {
 		return nil, err
 	}
 	return proc, nil

@@ -68,22 +68,43 @@ func probe(t *testing.T) (root, file string) {
 	return probeDir, filepath.Join(probeDir, "probe")
 }
 
-func newLauncher(t *testing.T, o Options) *Launcher {
+func newLauncher(t testing.TB, o Options) *Launcher {
 	t.Helper()
 	l, err := NewLauncher(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	launchers.Lock()
+	launchers.of[t] = append(launchers.of[t], l)
+	launchers.Unlock()
+	t.Cleanup(func() { closeLaunchers(t) })
 	return l
 }
 
-func workspace(t *testing.T) string {
+// launchers are closed before the workspaces of their test are removed: sandboxes
+// that wait hold places in them.
+var launchers = struct {
+	sync.Mutex
+	of map[testing.TB][]*Launcher
+}{of: map[testing.TB][]*Launcher{}}
+
+func closeLaunchers(t testing.TB) {
+	launchers.Lock()
+	all := launchers.of[t]
+	delete(launchers.of, t)
+	launchers.Unlock()
+	for _, l := range all {
+		l.Close()
+	}
+}
+
+func workspace(t testing.TB) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { closeLaunchers(t) })
 	return dir
 }
 

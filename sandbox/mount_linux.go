@@ -84,6 +84,9 @@ func newFS(kind string, attrs int, options ...string) (int, error) {
 type view struct {
 	root int      // O_PATH of the new root
 	seal []string // tmpfs mounts that become read-only at the end
+	// pins are descriptors of what is mounted or covered. While they are open no
+	// inode of it can be used anew, which would look like the same file.
+	pins []int
 }
 
 // attach puts a detached tree on an existing path of the view and closes it.

@@ -32,6 +32,9 @@ func (*Launcher) Start(context.Context, Policy, Command) (*Process, error) {
 	return nil, unsupported()
 }
 
+// Stats returns the zero value.
+func (*Launcher) Stats() Stats { return Stats{} }
+
 // Close has nothing to do.
 func (*Launcher) Close() error { return nil }
 

@@ -144,6 +144,14 @@ func (h *placeholder) release() {
 	})
 }
 
+// shared tells whether a release now would leave the place to others.
+func (h *placeholder) shared() bool {
+	places.Lock()
+	defer places.Unlock()
+	p := places.m[h.key]
+	return p != nil && p.uses > 1
+}
+
 // isEmpty tells whether an open directory has no entries.
 func isEmpty(dir int) bool {
 	buf := make([]byte, 4096)

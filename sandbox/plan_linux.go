@@ -29,6 +29,16 @@ func (p *plan) release() {
 	p.holders = nil
 }
 
+// lastUse tells whether a release would remove a placeholder.
+func (p *plan) lastUse() bool {
+	for _, h := range p.holders {
+		if !h.shared() {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *plan) closeTrees() {
 	closeAll(p.trees)
 	p.trees = nil

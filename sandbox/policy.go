@@ -126,6 +126,30 @@ type Options struct {
 	// HiddenPaths are absolute paths that no command may see, such as the folder
 	// with the daemon's state and keys.
 	HiddenPaths []string
+	// WarmPerPolicy is how many sandboxes are kept ready for each policy in use, so
+	// that the next command of it starts in a fraction of the time. Each serves one
+	// command. Zero means 2; a negative number keeps none.
+	WarmPerPolicy int
+	// WarmTotal bounds the ready sandboxes of all policies together; each takes some
+	// 2 MiB of memory. Zero means 16; a negative number keeps none.
+	WarmTotal int
+	// WarmIdle is how long ready sandboxes are kept after the last Start of their
+	// policy, and with them the placeholders of missing protected names. Zero means
+	// one minute; a negative duration keeps none.
+	WarmIdle time.Duration
+}
+
+// Stats counts what a Launcher has done since it was made.
+type Stats struct {
+	// Warm and Cold are the commands that got a sandbox made ahead, and those for
+	// which one had to be made. Together they are all that started.
+	Warm, Cold uint64
+	// Ready is the number of sandboxes that wait for a command now.
+	Ready int
+	// Built is how many were made ahead, Failed how many could not be, and Dropped
+	// how many ended unused: the policy was idle, the file system had changed, or
+	// another policy needed the room.
+	Built, Failed, Dropped uint64
 }
 
 // Result is how a command ended.

@@ -41,6 +41,9 @@ func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
 	}
 }
 
+// errNotAsked tells that the init was gone before it was asked for its command.
+var errNotAsked = errors.New("the sandbox init was gone before the command was sent")
+
 // exec hands the init its command and waits until it runs.
 func (p *Process) exec(ctx context.Context, r *run, c Command) error {
 	err := p.sendCommand(r, c)
@@ -71,18 +74,22 @@ func (p *Process) exec(ctx context.Context, r *run, c Command) error {
 }
 
 func (p *Process) sendCommand(r *run, c Command) error {
-	request, err := memfd("sandbox-command", r.encode())
-	if err != nil {
-		return err
+	body := r.encode()
+	var fds []int
+	if len(body) > maxInline {
+		request, err := memfd("sandbox-command", body)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(request)
+		body, fds = nil, append(fds, request)
 	}
-	defer unix.Close(request)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
 	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
-	fds := []int{request}
 	for _, f := range files {
 		if f == nil || c.TTY != nil {
 			f = null
@@ -100,8 +107,11 @@ func (p *Process) sendCommand(r *run, c Command) error {
 		}
 		fds = append(fds, fd)
 	}
-	err = p.ctl.send(msgRun, nil, fds...)
+	err = p.ctl.send(msgRun, body, fds...)
 	runtime.KeepAlive(files)
+	if err == unix.EPIPE || err == unix.ECONNRESET || errors.Is(err, os.ErrClosed) {
+		return errors.Join(errNotAsked, err)
+	}
 	return err
 }
 
@@ -157,7 +167,7 @@ func (p *Process) listen() {
 			// Nothing of the command lives any more; the kernel is still taking the
 			// view down. Removing a placeholder that is still mounted over takes
 			// several times as long as waiting for that.
-			if finished = len(p.plan.holders) == 0; finished {
+			if finished = !p.plan.lastUse(); finished {
 				p.finish(res, nil)
 			}
 		}
@@ -269,6 +279,15 @@ func (p *Process) tell(kind byte, body []byte) error {
 		return os.ErrProcessDone
 	}
 	return err
+}
+
+func (p *Process) isGone() bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func (p *Process) ended() bool {

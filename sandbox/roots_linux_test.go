@@ -76,7 +76,7 @@ func TestProtectedNamesStayReadOnly(t *testing.T) {
 }
 
 func TestPlaceholdersAreSharedAndRemoved(t *testing.T) {
-	l := newLauncher(t, Options{})
+	l := newLauncher(t, Options{WarmPerPolicy: -1})
 	ws := workspace(t)
 	p := Policy{Mode: WorkspaceWrite, Roots: []string{ws}}
 	r, w, err := os.Pipe()

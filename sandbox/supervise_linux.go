@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"strconv"
 	"sync"
 	"syscall"
 
@@ -37,27 +38,45 @@ func initMain() {
 	if err := sendMessage(controlFD, 0, msgReady, nil); err != nil {
 		unix.Exit(exitBroken)
 	}
-	kind, _, fds, err := recvMessage(controlFD, 0)
-	if err != nil {
-		unix.Exit(0) // the daemon has no use for this one any more
-	}
-	if kind != msgRun || len(fds) != 4 {
-		exitWith(fail("request", "", errors.New("not a command")))
-	}
-	b, err := readMemfd(fds[0])
+	c, stdio, err := awaitCommand()
 	if err != nil {
 		exitWith(fail("request", "", err))
 	}
-	c, err := decodeRun(b)
-	if err != nil {
-		exitWith(fail("request", "", err))
-	}
+	unpin(os.Args[1:])
 	s := &supervisor{full: c.full}
-	if err := s.start(c, fds[1:]); err != nil {
+	if err := s.start(c, stdio); err != nil {
 		exitWith(err)
 	}
 	go s.obey()
 	s.reap()
+}
+
+// awaitCommand waits, in a sandbox that was made ahead for long.
+func awaitCommand() (*run, []int, error) {
+	kind, body, fds, err := recvInto(make([]byte, 1+maxInline), controlFD, 0)
+	if err != nil {
+		unix.Exit(0) // the daemon has no use for this one any more
+	}
+	if kind == msgRun && len(body) == 0 && len(fds) == 4 {
+		if body, err = readMemfd(fds[0]); err != nil {
+			return nil, nil, err
+		}
+		fds = fds[1:]
+	}
+	if kind != msgRun || len(fds) != 3 {
+		return nil, nil, errors.New("not a command")
+	}
+	c, err := decodeRun(body)
+	return c, fds, err
+}
+
+// unpin lets go of the pins of the view, which count only while the sandbox waits.
+func unpin(fds []string) {
+	for _, s := range fds {
+		if fd, err := strconv.Atoi(s); err == nil && fd > controlFD {
+			unix.Close(fd)
+		}
+	}
 }
 
 func exitWith(err error) {

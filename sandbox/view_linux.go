@@ -29,48 +29,49 @@ type part struct {
 
 // buildView makes the command's file system and enters it. The caller is the only
 // process of new mount and pid namespaces. Sources are opened in the old root and
-// targets in the new one, both by descriptor and without symbolic links.
-func buildView(s *setup) error {
+// targets in the new one, both by descriptor and without symbolic links. The view's
+// pins are to be kept open.
+func buildView(s *setup) (*view, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fail("view", "/", err)
+		return nil, fail("view", "/", err)
 	}
 	old, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fail("view", "/", err)
+		return nil, fail("view", "/", err)
 	}
 	defer unix.Close(old)
 	root, err := cloneTree(old, true, readOnlyAttr|noSuid|noDev)
 	if err != nil {
-		return fail("view", "/", err)
+		return nil, fail("view", "/", err)
 	}
 	defer unix.Close(root)
 	parts, err := collectParts(old, s.pieces)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	devices, err := collectDevices(old)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := enterRoot(root); err != nil {
-		return err
+		return nil, err
 	}
 	v := &view{}
 	if v.root, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return fail("view", "/", err)
+		return nil, fail("view", "/", err)
 	}
 	defer unix.Close(v.root)
 	if err := v.buildProc(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := v.buildDev(devices); err != nil {
-		return err
+		return nil, err
 	}
 	if err := v.maskProc(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := v.buildTemporary(s); err != nil {
-		return err
+		return nil, err
 	}
 	for _, p := range parts {
 		at, err := v.target(p.path)
@@ -79,14 +80,14 @@ func buildView(s *setup) error {
 			unix.Close(at)
 		}
 		if err != nil {
-			return fail("root", p.path, err)
+			return nil, fail("root", p.path, err)
 		}
-		unix.Close(p.fd)
+		v.pins = append(v.pins, p.fd)
 	}
 	if err := v.hide(s.hidden); err != nil {
-		return err
+		return nil, err
 	}
-	return v.sealed()
+	return v, v.sealed()
 }
 
 // collectParts takes the mounts a root daemon made, and makes the others from the

@@ -17,7 +17,7 @@ const (
 	msgTTY     = 'T' // init: carries the terminal's master
 	msgStarted = 'S' // init: exec has succeeded
 	msgExit    = 'X' // init: how the command ended; nothing else lives
-	msgRun     = 'C' // daemon: carries the command's memfd and stdio
+	msgRun     = 'C' // daemon: the command and its stdio; a large one is in a memfd before them
 	msgSignal  = 'G' // daemon: signal and scope
 	msgKill    = 'K' // daemon: kill everything
 	msgFork    = 'F' // daemon to spawner: start an init
@@ -26,12 +26,17 @@ const (
 
 const (
 	maxMessage = 8 << 10
+	maxInline  = 32 << 10 // of a command that is sent without a memfd
 	maxFDs     = maxTrees + 4
 )
 
 // recvMessage reads one message. It returns io.EOF when the other end is gone.
 func recvMessage(fd, flags int) (kind byte, body []byte, fds []int, err error) {
-	buf := make([]byte, maxMessage)
+	return recvInto(make([]byte, maxMessage), fd, flags)
+}
+
+// recvInto reads one message into buf, of which body is a part.
+func recvInto(buf []byte, fd, flags int) (kind byte, body []byte, fds []int, err error) {
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	var n, oobn, rflags int
 	for {

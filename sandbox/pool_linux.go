@@ -1,0 +1,322 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The pool keeps sandboxes that are complete but for their command. Each has its
+// own namespaces and its own socket, serves one command, and is never put back, so
+// that commands share nothing. What it was made from is looked at again right
+// before its use. Its keeper makes new ones in the background, one at a time.
+
+const (
+	defaultWarmPerPolicy = 2
+	defaultWarmTotal     = 16
+	defaultWarmIdle      = time.Minute
+
+	// refillDelay keeps the work of making the next sandbox from competing with the
+	// start of a command, which is over in a fraction of this.
+	refillDelay = 4 * time.Millisecond
+	// After a failure the next try waits, each time twice as long.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+type pool struct {
+	launcher *Launcher
+	each     int
+	total    int
+	idle     time.Duration
+	mounts   *mountWatch
+	ctx      context.Context // ends with the launcher
+	stop     context.CancelFunc
+	wake     chan struct{}
+	keeper   sync.WaitGroup
+	start    sync.Once
+	making   sync.Mutex // held while a sandbox is made
+
+	mu      sync.Mutex
+	shelves map[string]*shelf // by policyKey
+	stats   Stats
+}
+
+// shelf holds the sandboxes of one policy. Its fields are guarded by pool.mu.
+type shelf struct {
+	policy Policy
+	ready  []*warm
+	want   int       // how many to keep: one until there was a use for it
+	used   time.Time // the last Start
+	fillAt time.Time // when to make the next one
+	retry  time.Duration
+}
+
+// warm is a sandbox that waits for its command.
+type warm struct {
+	proc   *Process
+	sight  string
+	mounts uint64
+}
+
+// newPool returns nil when the options switch it off, or when changes of mounts
+// cannot be noticed on this machine.
+func newPool(l *Launcher, o Options) *pool {
+	p := &pool{launcher: l, each: o.WarmPerPolicy, total: o.WarmTotal, idle: o.WarmIdle, wake: make(chan struct{}, 1), shelves: map[string]*shelf{}}
+	if p.each == 0 {
+		p.each = defaultWarmPerPolicy
+	}
+	if p.total == 0 {
+		p.total = defaultWarmTotal
+	}
+	if p.idle == 0 {
+		p.idle = defaultWarmIdle
+	}
+	if p.each < 0 || p.total < 0 || p.idle < 0 {
+		return nil
+	}
+	var err error
+	if p.mounts, err = newMountWatch(); err != nil {
+		return nil
+	}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// close ends the keeper and drops everything. Nobody may be in take.
+func (p *pool) close() {
+	if p == nil {
+		return
+	}
+	p.stop()
+	p.keeper.Wait()
+	p.flush()
+	p.mounts.close()
+}
+
+// flush drops everything, what is being made now included, and waits until it is
+// gone.
+func (p *pool) flush() {
+	if p == nil {
+		return
+	}
+	p.making.Lock()
+	all := p.dropAll()
+	p.making.Unlock()
+	for _, w := range all {
+		<-w.proc.gone
+	}
+}
+
+func (p *pool) dropAll() []*warm {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*warm
+	for _, s := range p.shelves {
+		all = append(all, s.ready...)
+		p.drop(s, len(s.ready))
+	}
+	return all
+}
+
+// drop ends the oldest n of a shelf. The caller holds mu.
+func (p *pool) drop(s *shelf, n int) {
+	for _, w := range s.ready[:n] {
+		_ = w.proc.Kill()
+		p.stats.Dropped++
+	}
+	p.stats.Ready -= n
+	s.ready = slices.Delete(s.ready, 0, n)
+}
+
+// take returns a sandbox for the policy, or nil when there is none that is like a
+// new one.
+func (p *pool) take(key string, policy Policy) *Process {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	s := p.shelves[key]
+	have := s != nil && len(s.ready) > 0
+	p.mu.Unlock()
+	if !have {
+		return nil
+	}
+	now, ok := p.launcher.look(policy)
+	mounts := p.mounts.generation()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(s.ready) > 0 {
+		w := s.ready[0]
+		if !ok || w.sight != now.text || w.mounts != mounts || w.proc.isGone() {
+			p.drop(s, 1)
+			continue
+		}
+		s.ready = slices.Delete(s.ready, 0, 1)
+		p.stats.Ready--
+		return w.proc
+	}
+	return nil
+}
+
+// used tells the pool that a command of the policy has been started, and has it
+// make the next sandbox.
+func (p *pool) used(key string, policy Policy, hit bool) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	s := p.shelves[key]
+	if s == nil {
+		policy.Roots, policy.ProtectedNames, policy.HiddenPaths = slices.Clone(policy.Roots), slices.Clone(policy.ProtectedNames), slices.Clone(policy.HiddenPaths)
+		s = &shelf{policy: policy, want: 1}
+		p.shelves[key] = s
+	}
+	s.used = time.Now()
+	s.want = max(s.want, 1)
+	if hit {
+		s.want = p.each
+	}
+	if s.retry == 0 {
+		s.fillAt = s.used.Add(refillDelay)
+	}
+	p.mu.Unlock()
+	p.start.Do(func() { p.keeper.Go(p.keep) })
+	p.poke()
+}
+
+func (p *pool) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keep makes sandboxes and drops idle ones until the launcher closes.
+func (p *pool) keep() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for p.ctx.Err() == nil {
+		s, wait := p.next(time.Now())
+		if s != nil {
+			p.fill(s)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-p.wake:
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// next drops what is idle and returns the shelf to fill, or how long there is
+// nothing to do.
+func (p *pool) next(now time.Time) (*shelf, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := p.idle
+	var due, oldest *shelf
+	for key, s := range p.shelves {
+		left := s.used.Add(p.idle).Sub(now)
+		if left <= 0 {
+			p.drop(s, len(s.ready))
+			delete(p.shelves, key)
+			continue
+		}
+		wait = min(wait, left)
+		if len(s.ready) > 0 && (oldest == nil || s.used.Before(oldest.used)) {
+			oldest = s
+		}
+		if len(s.ready) >= s.want {
+			continue
+		}
+		if left := s.fillAt.Sub(now); left > 0 {
+			wait = min(wait, left)
+		} else if due == nil || s.used.After(due.used) {
+			due = s
+		}
+	}
+	if due == nil || p.stats.Ready < p.total {
+		return due, wait
+	}
+	if oldest == nil || !oldest.used.Before(due.used) || oldest == due {
+		return nil, wait // no room that others need less
+	}
+	p.drop(oldest, 1)
+	oldest.want = len(oldest.ready) // until it is used again
+	return due, 0
+}
+
+// fill makes one sandbox. Failures are counted, not reported: the next Start meets
+// the same one, and its caller is told.
+func (p *pool) fill(s *shelf) {
+	p.making.Lock()
+	defer p.making.Unlock()
+	w, err := p.build(s.policy)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		if p.ctx.Err() == nil {
+			p.stats.Failed++
+		}
+		s.retry = min(max(2*s.retry, firstRetry), lastRetry)
+		s.fillAt = time.Now().Add(s.retry)
+		return
+	}
+	s.retry = 0
+	s.ready = append(s.ready, w)
+	p.stats.Built++
+	p.stats.Ready++
+}
+
+var errMoved = errors.New("the file system changed while a sandbox was made")
+
+// build makes a sandbox and waits until it is complete.
+func (p *pool) build(policy Policy) (*warm, error) {
+	w := &warm{mounts: p.mounts.generation()} // before anything is mounted from it
+	pl, err := p.launcher.planFor(policy)
+	if err != nil {
+		return nil, err
+	}
+	before, ok := p.launcher.look(policy)
+	if !ok || !before.made(pl) {
+		pl.release()
+		return nil, errMoved
+	}
+	w.proc, err = p.launcher.launch(pl)
+	if err != nil {
+		pl.release()
+		return nil, err
+	}
+	select {
+	case <-w.proc.ready:
+	case <-w.proc.gone:
+		return nil, <-w.proc.started
+	case <-p.ctx.Done():
+		_ = w.proc.Kill()
+		return nil, p.ctx.Err()
+	}
+	after, ok := p.launcher.look(policy)
+	if !ok || after.text != before.text || p.mounts.generation() != w.mounts {
+		_ = w.proc.Kill()
+		return nil, errMoved
+	}
+	w.sight = after.text
+	return w, nil
+}
+
+// Stats tells what the launcher has done so far.
+func (l *Launcher) Stats() Stats {
+	var s Stats
+	if l.pool != nil {
+		l.pool.mu.Lock()
+		s = l.pool.stats
+		l.pool.mu.Unlock()
+	}
+	s.Warm, s.Cold = l.warm.Load(), l.cold.Load()
+	return s
+}

@@ -1,0 +1,139 @@
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// A sandbox that was made ahead shows the files of the time when it was made. A
+// sight is what a policy meets in the file system: two equal sights mean that the
+// same view would be built. The sandbox keeps every inode of its sight in use, so
+// that an equal number is the same file and not a later one.
+
+type fileID struct{ dev, ino uint64 }
+
+type sight struct {
+	text   string   // everything, to be compared
+	pieces []fileID // of the roots and protected entries, in the order of the plan
+}
+
+// policyKey names everything of a policy that the set-up of a sandbox depends on.
+// What comes with the command is taken out; a field that is added later separates
+// sandboxes until it is taken out too.
+func policyKey(p Policy) string {
+	p.Limits = Limits{}
+	return fmt.Sprintf("%#v", p)
+}
+
+// look takes the sight of a policy without changing anything. False means that it
+// cannot be taken, for a reason that the making of a sandbox will tell.
+func (l *Launcher) look(p Policy) (sight, bool) {
+	if p.Mode == FullAccess {
+		return sight{text: "full"}, true
+	}
+	var s sight
+	var w writer
+	for _, account := range []string{"/etc/passwd", "/etc/group"} {
+		var st unix.Stat_t
+		if unix.Lstat(account, &st) == nil {
+			w.file(&st)
+			w.signed(st.Size)
+			w.signed(st.Mtim.Nano())
+			w.signed(st.Ctim.Nano())
+		}
+		w.num(0)
+	}
+	roots := slices.Clone(p.Roots)
+	slices.Sort(roots)
+	for _, root := range slices.Compact(roots) {
+		if !l.lookAtRoot(&w, &s, root, p) {
+			return sight{}, false
+		}
+	}
+	for _, path := range l.hideable {
+		lookAtHidden(&w, path)
+	}
+	for _, path := range p.HiddenPaths {
+		lookAtHidden(&w, path)
+	}
+	s.text = string(w.b)
+	return s, true
+}
+
+func (l *Launcher) lookAtRoot(w *writer, s *sight, root string, p Policy) bool {
+	fd, err := openHost(root)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return false
+	}
+	s.pieces = append(s.pieces, w.file(&st))
+	w.num(uint64(st.Uid)) // decides how files are shown
+	w.num(uint64(st.Gid))
+	if p.Mode == ReadOnly {
+		return true
+	}
+	names := p.ProtectedNames
+	if names == nil {
+		names = defaultProtected
+	}
+	for _, name := range names {
+		if unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return false // a place that a sandbox made ahead would have held is gone
+		}
+		s.pieces = append(s.pieces, w.file(&st))
+	}
+	return true
+}
+
+// lookAtHidden adds a path that exists, with what it stands for.
+func lookAtHidden(w *writer, path string) {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	if err == unix.ENOENT {
+		return // most of them, at the price of one call
+	}
+	w.str(path)
+	if err != nil {
+		return
+	}
+	w.file(&st)
+	fd, err := openPlain(path)
+	if err == nil {
+		// no symbolic link on the way: the path is where the cover lies
+		w.num(0)
+		unix.Close(fd)
+		return
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	w.str(real)
+	if unix.Stat(real, &st) == nil {
+		w.file(&st)
+	}
+}
+
+func (w *writer) file(st *unix.Stat_t) fileID {
+	w.num(st.Dev)
+	w.num(st.Ino)
+	return fileID{st.Dev, st.Ino}
+}
+
+// made tells whether a plan has the pieces of the sight.
+func (s *sight) made(pl *plan) bool {
+	return slices.EqualFunc(s.pieces, pl.setup.pieces, func(id fileID, p piece) bool { return id == fileID{p.dev, p.ino} })
+}
+
+// openPlain opens an absolute path that holds no symbolic link.
+func openPlain(path string) (int, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	return unix.Openat2(unix.AT_FDCWD, path, &how)
+}
