@@ -33,8 +33,8 @@ var sandboxModes = map[wire.SandboxMode]sandbox.Mode{
 // sandboxLimits are those that the sandbox enforces; time and output are the executor's own.
 func sandboxLimits(l wire.Limits) sandbox.Limits {
 	return sandbox.Limits{
-		OpenFiles: l.OpenFiles, Processes: l.Processes, FileBytes: l.FileSize, DataBytes: l.Memory,
-		CPUSeconds: (l.CPUMillis + 999) / 1000,
+		MemoryBytes: l.Memory, Processes: l.Processes, CPUMilli: l.CPUMilli,
+		OpenFiles: l.OpenFiles, FileBytes: l.FileSize, CPUSeconds: (l.CPUMillis + 999) / 1000,
 	}
 }
 
@@ -145,13 +145,32 @@ func (p *sandboxProcess) Resize(size wire.WinSize) error {
 
 func (p *sandboxProcess) Wait() Ended {
 	r, err := p.proc.Wait()
-	if err != nil { // the init is gone without a word: everything in the sandbox went with it
-		return Ended{Signal: "KILL"}
+	e := Ended{Strays: r.Strays, Hit: limitsHit(r.Hit)}
+	switch {
+	case err != nil: // the init is gone without a word: everything in the sandbox went with it
+		e.Signal = "KILL"
+	case r.Signal != 0:
+		e.Signal = wire.SignalNumber(int(r.Signal))
+	default:
+		e.Code = r.ExitCode
 	}
-	if r.Signal != 0 {
-		return Ended{Signal: wire.SignalNumber(int(r.Signal)), Strays: r.Strays}
+	e.OOM = e.Signal == "KILL" && r.Hit.Memory
+	return e
+}
+
+func limitsHit(h sandbox.LimitsHit) (s wire.LimitSet) {
+	for _, l := range []struct {
+		hit   bool
+		limit wire.LimitSet
+	}{
+		{h.Memory, wire.LimitMemory}, {h.Processes, wire.LimitProcesses},
+		{h.CPUTime, wire.LimitCPUTime}, {h.FileSize, wire.LimitFileSize},
+	} {
+		if l.hit {
+			s |= l.limit
+		}
 	}
-	return Ended{Code: r.ExitCode, Strays: r.Strays}
+	return s
 }
 
 // startError turns the sandbox's errors into codes and one clear line.

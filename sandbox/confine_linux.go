@@ -116,9 +116,13 @@ func setLimit(resource int, value uint64) error {
 		return fail("limits", "", err)
 	}
 	value = min(value, old.Max) // never raised above what the daemon has
+	most := value
+	if resource == unix.RLIMIT_CPU && old.Max > value {
+		most = value + 1 // at the first limit a catchable signal that names it, a second later the end
+	}
 	// package syscall's own call, because it tells ForkExec not to put the old
 	// number of open files back
-	return fail("limits", "", syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}))
+	return fail("limits", "", syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: most}))
 }
 
 var errNoLandlock = errors.New("the kernel has no Landlock, or it is switched off")

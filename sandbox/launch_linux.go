@@ -26,6 +26,8 @@ type Launcher struct {
 	starting sync.WaitGroup
 	mappings map[owner]int // user namespaces for ID-mapped mounts
 
+	limitState
+
 	closePool  sync.Once
 	pool       *pool    // nil when it is switched off
 	hideable   []string // what hides from every command, if it exists

@@ -68,10 +68,15 @@ type Policy struct {
 	Limits Limits
 }
 
-// Limits are per-process resource limits. Zero fields take the default given
-// with the field; core dumps are always off. They do not apply to FullAccess
-// unless set.
+// Limits are resource limits. Zero fields take the default given with the field; core
+// dumps are always off. They do not apply to FullAccess unless set. MemoryBytes,
+// Processes and CPUMilli are of the whole command where the machine lets the daemon make
+// cgroups (Probe tells); else the first two bound each process, and CPUMilli is refused.
 type Limits struct {
+	// MemoryBytes is the memory of the command; zero means no limit.
+	MemoryBytes uint64
+	// CPUMilli is processor time in thousandths of one processor; zero means no limit.
+	CPUMilli uint64
 	// OpenFiles is RLIMIT_NOFILE; zero means 8192, or less if the daemon has less.
 	OpenFiles uint64
 	// Processes is RLIMIT_NPROC, which counts the threads of the sandbox; zero
@@ -158,6 +163,8 @@ type Result struct {
 	ExitCode int
 	// Signal is the signal that ended the main process, or zero.
 	Signal syscall.Signal
+	// Hit are the limits that the command ran into.
+	Hit LimitsHit
 	// Strays is how many other processes were still alive when the main process
 	// ended; all of them have been killed.
 	Strays int
@@ -167,12 +174,22 @@ type Result struct {
 	MaxRSS               int64
 }
 
+// LimitsHit says which limits a command ran into, whether or not they ended it.
+type LimitsHit struct {
+	Memory, Processes, CPUTime, FileSize bool
+}
+
 // Layer is one mechanism of the sandbox, as Probe found it.
 type Layer struct {
 	// Name is short and stable, such as "user namespaces" or "landlock".
 	Name string
 	// OK tells that the layer was set up for real.
 	OK bool
+	// Optional tells that commands run without it too; some limits then bound each
+	// process only, or are refused.
+	Optional bool
+	// Detail says more of a layer that works.
+	Detail string
 	// Reason says why not, Remedy what to do about it. Both are empty when OK.
 	Reason, Remedy string
 }
@@ -182,10 +199,10 @@ type Report struct {
 	Layers []Layer
 }
 
-// OK tells whether every layer works. An empty report is not OK.
+// OK tells whether every layer that commands need works. An empty report is not OK.
 func (r Report) OK() bool {
 	for _, l := range r.Layers {
-		if !l.OK {
+		if !l.OK && !l.Optional {
 			return false
 		}
 	}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -46,7 +47,20 @@ func Probe(ctx context.Context, o Options) Report {
 		add("id-mapped mounts", l.tryMapping())
 	}
 	add("complete sandbox", l.tryAll(ctx))
+	r.Layers = append(r.Layers, groupLayer())
 	return r
+}
+
+// groupLayer tells which limits can be set on a whole command.
+func groupLayer() Layer {
+	c := findCgroups()
+	if c.version == 0 {
+		return Layer{
+			Name: "cgroup limits", Optional: true, Reason: c.why,
+			Remedy: "run the executor as root, or under systemd with Delegate=yes; without, memory and process limits bound each process",
+		}
+	}
+	return Layer{Name: "cgroup limits", Optional: true, OK: true, Detail: fmt.Sprintf("v%d: %s", c.version, c.controllers())}
 }
 
 // try runs one layer in a child that ends at once.

@@ -13,13 +13,16 @@ import (
 
 // Process is a started command with its sandbox. It is safe for concurrent use.
 type Process struct {
-	launcher *Launcher
-	pid      int
-	pidfd    *os.File // of the init, which is the spawner's child
-	rawPidfd int      // the same, as a number
-	ctl      *control
-	plan     *plan
-	tty      *os.File
+	launcher  *Launcher
+	pid       int
+	pidfd     *os.File // of the init, which is the spawner's child
+	rawPidfd  int      // the same, as a number
+	ctl       *control
+	plan      *plan
+	tty       *os.File
+	group     *group // nil: no limit needed one
+	limits    Limits // of the command
+	throttled uint64 // how often its group was held back
 
 	ready   chan struct{} // the init is confined and waits for its command
 	started chan error    // one value: nil, or why there is no command
@@ -46,14 +49,20 @@ var errNotAsked = errors.New("the sandbox init was gone before the command was s
 
 // exec hands the init its command and waits until it runs.
 func (p *Process) exec(ctx context.Context, r *run, c Command) error {
-	err := p.sendCommand(r, c)
+	confined, unlimited := p.launcher.confine(p, r)
+	err := unlimited
 	if err == nil {
+		err = p.sendCommand(confined, c)
+	}
+	switch {
+	case unlimited != nil: // the command was not sent
+	case err == nil:
 		select {
 		case err = <-p.started:
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-	} else {
+	default:
 		// the init may have gone for a reason that it has told
 		_ = p.Kill()
 		if serr := <-p.started; serr != nil && !errors.Is(serr, ErrInitLost) {
@@ -174,6 +183,7 @@ func (p *Process) listen() {
 		closeAll(fds)
 	}
 	p.await()
+	p.leaveGroup()
 	if failure == nil {
 		failure = ErrInitLost
 	}
@@ -205,6 +215,7 @@ func (p *Process) verdict(reported *Result, failure error) (Result, error) {
 // finish makes the result known.
 func (p *Process) finish(res Result, err error) {
 	p.plan.release()
+	res.Hit = p.limitsHit(res)
 	p.mu.Lock()
 	p.result, p.err = res, err
 	p.mu.Unlock()

@@ -83,7 +83,7 @@ func runDemo(std stdio, argv []string) error {
 
 func missing(r sandbox.Report) (list []sandbox.Layer) {
 	for _, l := range r.Layers {
-		if !l.OK {
+		if !l.OK && !l.Optional {
 			list = append(list, l)
 		}
 	}

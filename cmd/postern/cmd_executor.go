@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -65,13 +67,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			ctx, stop := untilSignal()
 			defer stop()
 			fmt.Fprintln(std.out, n.key.Public())
-			if report := n.probe(ctx, o); !report.OK() {
-				for _, l := range report.Layers {
-					if !l.OK {
-						o.log.Error("the sandbox does not work here, commands will be refused", "layer", l.Name, "reason", l.Reason, "remedy", l.Remedy)
-					}
-				}
-			}
+			logReport(o.log, n.probe(ctx, o))
 			if err := n.run(ctx); err != nil {
 				return failf(exitFailed, "%v", err)
 			}
@@ -90,4 +86,18 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
 	logs.add(cmd)
 	return cmd
+}
+
+// logReport tells at start what `postern sandbox check` would.
+func logReport(log *slog.Logger, report sandbox.Report) {
+	for _, l := range report.Layers {
+		switch {
+		case l.OK:
+			log.Info("sandbox layer works", "layer", l.Name, "detail", l.Detail)
+		case l.Optional:
+			log.Warn("sandbox layer is missing", "layer", l.Name, "reason", l.Reason, "remedy", l.Remedy)
+		default:
+			log.Error("the sandbox does not work here, commands will be refused", "layer", l.Name, "reason", l.Reason, "remedy", l.Remedy)
+		}
+	}
 }

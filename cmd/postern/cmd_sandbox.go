@@ -51,28 +51,33 @@ not why and what to do about it. The exit code is 0 when the sandbox works as a 
 func printReport(std stdio, report sandbox.Report, asJSON bool) error {
 	if asJSON {
 		type layer struct {
-			Name   string `json:"name"`
-			Works  bool   `json:"works"`
-			Reason string `json:"reason,omitempty"`
-			Remedy string `json:"remedy,omitempty"`
+			Name     string `json:"name"`
+			Works    bool   `json:"works"`
+			Optional bool   `json:"optional,omitempty"`
+			Detail   string `json:"detail,omitempty"`
+			Reason   string `json:"reason,omitempty"`
+			Remedy   string `json:"remedy,omitempty"`
 		}
 		out := struct {
 			Works  bool    `json:"works"`
 			Layers []layer `json:"layers"`
 		}{Works: report.OK()}
 		for _, l := range report.Layers {
-			out.Layers = append(out.Layers, layer{l.Name, l.OK, l.Reason, l.Remedy})
+			out.Layers = append(out.Layers, layer{l.Name, l.OK, l.Optional, l.Detail, l.Reason, l.Remedy})
 		}
 		return json.NewEncoder(std.out).Encode(out)
 	}
 	w := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "LAYER\tWORKS\tWHY NOT\tWHAT TO DO")
+	fmt.Fprintln(w, "LAYER\tWORKS\tDETAIL\tWHAT TO DO")
 	for _, l := range report.Layers {
 		works := "yes"
-		if !l.OK {
+		switch {
+		case !l.OK && l.Optional:
+			works = "no (optional)"
+		case !l.OK:
 			works = "no"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", l.Name, works, l.Reason, l.Remedy)
+		fmt.Fprintf(w, "%s\t%s\t%s%s\t%s\n", l.Name, works, l.Detail, l.Reason, l.Remedy)
 	}
 	return w.Flush()
 }

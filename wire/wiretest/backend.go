@@ -236,6 +236,18 @@ var backendRows = []backendRow{
 		r.equal("cause", res.exit.Cause, wire.CauseLimit)
 		r.equal("limits hit", res.exit.Hit, wire.LimitOutput)
 	}},
+	{"LimitsHitAreNamed", func(r *row) {
+		p := sh("while :; do :; done")
+		p.Limits.CPUMillis = 1000
+		exit := r.run(p).exit
+		r.equal("signal", exit.Signal, wire.Signal("XCPU"))
+		r.equal("limits hit", exit.Hit, wire.LimitCPUTime)
+		p = sh("exec head -c 100000 /dev/zero > /tmp/file")
+		p.Limits.FileSize = 4096
+		exit = r.run(p).exit
+		r.equal("signal", exit.Signal, wire.Signal("XFSZ"))
+		r.equal("limits hit", exit.Hit, wire.LimitFileSize)
+	}},
 	{"OutputOfOneStreamKeepsItsOrder", func(r *row) {
 		var want strings.Builder
 		for i := range 20000 {

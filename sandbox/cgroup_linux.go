@@ -1,0 +1,387 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Controllers that limits need.
+const (
+	memoryController = "memory"
+	pidsController   = "pids"
+	cpuController    = "cpu"
+)
+
+// initTasks is how many tasks the init itself may have beside the command's.
+const initTasks = 16
+
+// cgroups is where this machine lets the daemon make groups with limits for whole
+// commands. It is found out when the first command asks for such a limit: on version 2
+// that moves the daemon into a leaf of its own, since a group with processes cannot hand
+// its controllers on (cgroup-v2.rst, "no internal process constraint").
+type cgroups struct {
+	version int               // 1, 2, or 0 for none
+	parents map[string]string // by controller: the directory that groups are made in
+	why     string            // not available
+	prefix  string
+	next    atomic.Uint64
+}
+
+// controllers names what can be limited, for Probe.
+func (c *cgroups) controllers() string {
+	var names []string
+	for _, n := range []string{memoryController, pidsController, cpuController} {
+		if c.parents[n] != "" {
+			names = append(names, n)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// findCgroups looks at the hierarchies of this process and tries them.
+func findCgroups() *cgroups {
+	c := &cgroups{parents: map[string]string{}, prefix: fmt.Sprintf("postern-%d-", os.Getpid())}
+	own, err := ownGroups()
+	if err != nil {
+		c.why = err.Error()
+		return c
+	}
+	mounts, err := groupMounts()
+	if err != nil {
+		c.why = err.Error()
+		return c
+	}
+	if dir := groupDir(mounts, own, ""); dir != "" {
+		if err := c.use2(dir); err == nil {
+			return c
+		} else {
+			c.why = "cgroup v2: " + err.Error()
+		}
+	}
+	for _, name := range []string{memoryController, pidsController, cpuController} {
+		dir := groupDir(mounts, own, name)
+		if dir == "" {
+			continue
+		}
+		if err := tryGroup(dir, c.prefix+"try"); err != nil {
+			c.why = "cgroup v1: " + err.Error()
+			continue
+		}
+		c.parents[name] = dir
+		c.version = 1
+	}
+	if c.version == 0 && c.why == "" {
+		c.why = "no cgroup hierarchy with memory, pids and cpu is mounted"
+	}
+	return c
+}
+
+// tryGroup makes a group and removes it.
+func tryGroup(parent, name string) error {
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+// ownGroups is /proc/self/cgroup: the group of this process by controller, "" for
+// version 2.
+func ownGroups() (map[string]string, error) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{}
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		if f[0] == "0" && f[1] == "" {
+			own[""] = f[2]
+			continue
+		}
+		for c := range strings.SplitSeq(f[1], ",") {
+			own[c] = f[2]
+		}
+	}
+	return own, nil
+}
+
+// groupMount is one mounted hierarchy.
+type groupMount struct {
+	root, dir   string
+	controllers []string // "" for version 2
+}
+
+func groupMounts() ([]groupMount, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var mounts []groupMount
+	for line := range strings.Lines(string(b)) {
+		before, after, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			continue
+		}
+		switch g[0] {
+		case "cgroup2":
+			mounts = append(mounts, groupMount{f[3], f[4], []string{""}})
+		case "cgroup":
+			mounts = append(mounts, groupMount{f[3], f[4], strings.Split(g[2], ",")})
+		}
+	}
+	return mounts, nil
+}
+
+// groupDir is the directory of this process's group, "" where it cannot be seen.
+func groupDir(mounts []groupMount, own map[string]string, controller string) string {
+	path, ok := own[controller]
+	if !ok {
+		return ""
+	}
+	for _, m := range mounts {
+		for _, c := range m.controllers {
+			if c != controller || !within(path, m.root) {
+				continue
+			}
+			rest, err := filepath.Rel(m.root, path)
+			if err != nil {
+				continue
+			}
+			return filepath.Join(m.dir, rest)
+		}
+	}
+	return ""
+}
+
+// group is the group of one command, one directory for each hierarchy.
+type group struct {
+	version int
+	dirs    map[string]string // by controller
+}
+
+// limitCgroup reports whether l asks for something that only a group can limit well.
+func limitCgroup(l Limits) bool { return l.MemoryBytes != 0 || l.Processes != 0 || l.CPUMilli != 0 }
+
+// confine puts the init of p, which has no children yet, into a group with the limits
+// of the command, where this machine has groups, and returns the request with what is
+// left for the init to set.
+func (l *Launcher) confine(p *Process, r *run) (*run, error) {
+	p.limits = r.limits
+	if !limitCgroup(r.limits) {
+		return r, nil
+	}
+	l.cgroupsOnce.Do(func() { l.cgroups = findCgroups() })
+	c, limits := l.cgroups, r.limits
+	if limits.CPUMilli != 0 && c.parents[cpuController] == "" {
+		return nil, &UnsupportedError{Missing: []Layer{{
+			Name: "cpu limit", Reason: "it needs a cgroup: " + c.why,
+			Remedy: "run the executor as root, or under systemd with Delegate=yes, or leave the cpu limit out",
+		}}}
+	}
+	if c.version != 0 {
+		g, err := c.make(limits)
+		if err != nil {
+			return nil, &SetupError{Stage: "cgroup", Err: err}
+		}
+		p.group = g
+		if err := g.join(p.pid); err != nil {
+			return nil, &SetupError{Stage: "cgroup", Err: err}
+		}
+	}
+	if limits.MemoryBytes != 0 && (p.group == nil || p.group.dirs[memoryController] == "") {
+		// a limit for each process is better than none
+		if limits.DataBytes == 0 || limits.MemoryBytes < limits.DataBytes {
+			limits.DataBytes = limits.MemoryBytes
+		}
+	}
+	if p.group != nil && p.group.dirs[pidsController] != "" {
+		limits.Processes = 0
+	}
+	confined := *r
+	confined.limits = limits
+	return &confined, nil
+}
+
+// limitsHit reads, while the group is still there, what the command ran into.
+func (p *Process) limitsHit(res Result) (h LimitsHit) {
+	if p.group != nil {
+		h = p.group.hit()
+		p.throttled = p.group.throttled()
+	}
+	used := res.UserTime + res.SystemTime
+	h.CPUTime = p.limits.CPUSeconds != 0 &&
+		(res.Signal == unix.SIGXCPU || res.Signal == unix.SIGKILL && used >= time.Duration(p.limits.CPUSeconds)*time.Second)
+	h.FileSize = p.limits.FileBytes != 0 && res.Signal == unix.SIGXFSZ
+	return h
+}
+
+// leaveGroup removes the group when nothing is left in it.
+func (p *Process) leaveGroup() {
+	if p.group != nil {
+		p.group.remove()
+	}
+}
+
+// make makes a group with the limits of one command.
+func (c *cgroups) make(l Limits) (*group, error) {
+	g := &group{version: c.version, dirs: map[string]string{}}
+	name := c.prefix + strconv.FormatUint(c.next.Add(1), 10)
+	made := map[string]bool{}
+	wanted := map[string]bool{memoryController: l.MemoryBytes != 0, pidsController: l.Processes != 0, cpuController: l.CPUMilli != 0}
+	for controller, parent := range c.parents {
+		if !wanted[controller] {
+			continue
+		}
+		dir := filepath.Join(parent, name)
+		if !made[dir] {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				g.remove()
+				return nil, err
+			}
+			made[dir] = true
+		}
+		g.dirs[controller] = dir
+	}
+	if err := g.set(l); err != nil {
+		g.remove()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *group) set(l Limits) error {
+	if dir := g.dirs[pidsController]; dir != "" {
+		if err := writeGroup(dir, "pids.max", l.Processes+initTasks); err != nil {
+			return err
+		}
+	}
+	if dir := g.dirs[memoryController]; dir != "" {
+		if err := g.setMemory(dir, l.MemoryBytes); err != nil {
+			return err
+		}
+	}
+	if dir := g.dirs[cpuController]; dir != "" {
+		return g.setCPU(dir, l.CPUMilli)
+	}
+	return nil
+}
+
+func (g *group) setMemory(dir string, bytes uint64) error {
+	if g.version == 2 {
+		_ = writeGroup(dir, "memory.swap.max", 0) // where there is no swap accounting there is no such file
+		return writeGroup(dir, "memory.max", bytes)
+	}
+	if err := writeGroup(dir, "memory.limit_in_bytes", bytes); err != nil {
+		return err
+	}
+	_ = writeGroup(dir, "memory.memsw.limit_in_bytes", bytes) // needs swap accounting
+	return nil
+}
+
+// cpuPeriod is the kernel's default period for bandwidth, in microseconds.
+const cpuPeriod = 100_000
+
+func (g *group) setCPU(dir string, milli uint64) error {
+	quota := max(1000, milli*cpuPeriod/1000) // the kernel takes no less than a millisecond
+	if g.version == 2 {
+		return os.WriteFile(filepath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%d %d", quota, cpuPeriod), 0)
+	}
+	if err := writeGroup(dir, "cpu.cfs_period_us", cpuPeriod); err != nil {
+		return err
+	}
+	return writeGroup(dir, "cpu.cfs_quota_us", quota)
+}
+
+func writeGroup(dir, file string, n uint64) error {
+	return os.WriteFile(filepath.Join(dir, file), strconv.AppendUint(nil, n, 10), 0)
+}
+
+// join moves a process with all its threads.
+func (g *group) join(pid int) error {
+	done := map[string]bool{}
+	for _, dir := range g.dirs {
+		if !done[dir] {
+			if err := writeGroup(dir, "cgroup.procs", uint64(pid)); err != nil {
+				return err
+			}
+			done[dir] = true
+		}
+	}
+	return nil
+}
+
+// hit reads which limits the command ran into.
+func (g *group) hit() (h LimitsHit) {
+	if dir := g.dirs[memoryController]; dir != "" {
+		file := "memory.events"
+		if g.version == 1 {
+			file = "memory.oom_control"
+		}
+		h.Memory = counter(dir, file, "oom_kill") > 0
+	}
+	if dir := g.dirs[pidsController]; dir != "" {
+		h.Processes = counter(dir, "pids.events", "max") > 0
+	}
+	return h
+}
+
+// throttled is how many periods the command spent waiting for its share.
+func (g *group) throttled() uint64 {
+	if dir := g.dirs[cpuController]; dir != "" {
+		return counter(dir, "cpu.stat", "nr_throttled")
+	}
+	return 0
+}
+
+// counter is one line of a file of names and numbers.
+func counter(dir, file, name string) uint64 {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
+			n, _ := strconv.ParseUint(f[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// remove removes the group, whose processes are dead. The kernel may need a moment to
+// notice; a group that stays is empty and harmless.
+func (g *group) remove() {
+	done := map[string]bool{}
+	for _, dir := range g.dirs {
+		if done[dir] {
+			continue
+		}
+		done[dir] = true
+		for wait := time.Millisecond; wait < time.Second; wait *= 2 {
+			if err := os.Remove(dir); err == nil || !errors.Is(err, unix.EBUSY) {
+				break
+			}
+			time.Sleep(wait)
+		}
+	}
+}
+
+// limitState is what a Launcher keeps for limits.
+type limitState struct {
+	cgroupsOnce sync.Once
+	cgroups     *cgroups
+}
