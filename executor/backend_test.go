@@ -19,12 +19,12 @@ func TestMain(m *testing.M) {
 // newSandboxed is a backend of the product's own parts, with one workspace.
 func newSandboxed(t *testing.T) (*Local, string) {
 	t.Helper()
+	workspace := t.TempDir() // first, so that it goes when no warm sandbox holds it any more
 	l, err := sandbox.NewLauncher(sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	workspace := t.TempDir()
 	b, err := NewLocal(LocalConfig{
 		Runner: NewSandboxRunner(l), Workspaces: []string{workspace},
 		Environ: append(os.Environ(), "SUITE_MARK=kept", "SUITE_EXCLUDED=x", "POSTERN_SECRET=x"),

@@ -47,12 +47,12 @@ func TestEveryBackendConformsToTheSameSuite(t *testing.T) {
 // newBackend runs commands in the product's sandbox, in one workspace.
 func newBackend(t *testing.T) (*executor.Local, string) {
 	t.Helper()
+	workspace := t.TempDir() // first, so that it goes when no warm sandbox holds it any more
 	l, err := sandbox.NewLauncher(sandbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	workspace := t.TempDir()
 	b, err := executor.NewLocal(executor.LocalConfig{
 		Runner: executor.NewSandboxRunner(l), Workspaces: []string{workspace},
 		Environ: append(os.Environ(), "SUITE_MARK=kept", "SUITE_EXCLUDED=x", "POSTERN_SECRET=x"),
