@@ -118,13 +118,18 @@ func chunkOf(seq uint64, size int) wire.Event {
 }
 
 func TestReceivedWaitsForRoomAndEndsWithTheCircuit(t *testing.T) {
+	t.Run("of large chunks", func(t *testing.T) { testRoom(t, 936, 10, 13) })
+	t.Run("of empty ones, which cost something too", func(t *testing.T) { testRoom(t, 0, 157, 160) })
+}
+
+func testRoom(t *testing.T, size int, full, later uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &received{limit: 10_000}
 		added := make(chan error)
 		go func() {
 			defer close(added)
 			for seq := uint64(1); ; seq++ {
-				if err := r.add(chunkOf(seq, 936)); err != nil || r.err != nil {
+				if err := r.add(chunkOf(seq, size)); err != nil || r.err != nil {
 					return
 				}
 			}
@@ -135,12 +140,12 @@ func TestReceivedWaitsForRoomAndEndsWithTheCircuit(t *testing.T) {
 			defer r.mu.Unlock()
 			return r.last
 		}
-		if n := arrived(); n != 10 {
-			t.Errorf("%d chunks of 1000 went into 10000", n)
+		if n := arrived(); n != full {
+			t.Errorf("%d chunks went into 10000, want %d", n, full)
 		}
 		r.take(3)
-		if n := arrived(); n != 13 {
-			t.Errorf("after 3 were taken %d have arrived, want 13", n)
+		if n := arrived(); n != later {
+			t.Errorf("after 3 were taken %d have arrived, want %d", n, later)
 		}
 		r.end(wire.ErrLost)
 		<-added
