@@ -161,17 +161,8 @@ func TestRenewalThatFailsIsTriedAgainByTheNextUser(t *testing.T) {
 		w.wantKinds("on the second session", known, known, known)
 		id := w.remote.session.ID()
 		<-time.After(7 * time.Minute)
-		serve := w.serve
-		w.set(func() {
-			var n atomic.Int32
-			w.serve = func(s wire.Stream) {
-				if n.Add(1) == 2 {
-					s.Reset(wire.CodeBusy)
-					return
-				}
-				serve(s)
-			}
-		})
+		var failed atomic.Bool
+		w.set(func() { w.between = func(s wire.Stream) wire.Stream { return &picky{Stream: s, failed: &failed} } })
 		w.output("echo")
 		w.wantKinds("a renewal that fails", known, handshake)
 		if w.remote.session.ID() != id {
@@ -183,6 +174,20 @@ func TestRenewalThatFailsIsTriedAgainByTheNextUser(t *testing.T) {
 			t.Error("the session was not renewed")
 		}
 	})
+}
+
+// picky fails at the first handshake that is tried on any of them.
+type picky struct {
+	wire.Stream
+	failed *atomic.Bool
+}
+
+func (s *picky) Write(p []byte) (int, error) {
+	n, err := s.Stream.Write(p)
+	if p[0] == handshake && len(p) > 1000 && !s.failed.Swap(true) {
+		s.Reset(wire.CodeBusy)
+	}
+	return n, err
 }
 
 func TestIdleSessionIsNotUsedAgain(t *testing.T) {
