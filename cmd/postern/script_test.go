@@ -29,7 +29,7 @@ import (
 //	serve NAME CMD...        starts a daemon, and puts its first line into $NAME
 //	start NAME CMD...        starts anything, with NAME.out and NAME.err as its output
 //	signal SIG NAME          sends a signal to what was started
-//	ends NAME CODE           waits until it has ended, and wants this exit code
+//	ends NAME CODE           waits until it has ended, and wants this exit code, or nonzero
 //	stops NAME               sends TERM, and wants exit code 0
 //	await FILE REGEXP        waits until a line of the file matches
 //	running WORD, gone WORD  waits until a process, or none, has the word in its command line
@@ -45,6 +45,7 @@ func TestCommandLineDoesAsTheScriptsSay(t *testing.T) {
 		Setup:               setUpScript,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
+		Deadline:            time.Now().Add(3 * patience), // else a command that hangs waits for go test's
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": scriptExits, "fails": scriptFails, "until": scriptUntil,
 			"serve": scriptServe, "start": scriptStart, "signal": scriptSignal, "ends": scriptEnds, "stops": scriptStops,
@@ -64,7 +65,7 @@ func needSandbox(t *testing.T) {
 
 // patience bounds every wait for a condition. It says when a test has failed, not how fast
 // anything is.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // eventually tries a condition until it holds, and reports whether it did.
 func eventually(holds func() bool) bool {
