@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +13,9 @@ import (
 	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 )
+
+// maxName is what a hello to the relay has room for; a longer name would be refused at every dial.
+const maxName = 255
 
 func newExecutor(std stdio) *cobra.Command {
 	o := executorOptions{}
@@ -45,6 +50,9 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			}
 			if o.name == "" {
 				return fmt.Errorf("--name is missing: how clients and logs call this executor")
+			}
+			if len(o.name) > maxName || strings.ContainsFunc(o.name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+				return fmt.Errorf("--name %q: want one word of at most %d bytes", o.name, maxName)
 			}
 			if o.state == "" {
 				return fmt.Errorf("--state is missing: name the folder for the key and the list of clients")
