@@ -152,7 +152,7 @@ func outOfTheWay(fd int) (int, error) {
 }
 
 // helperEnv is all that a hidden role gets: nothing of the daemon's environment.
-// The setting keeps the Go runtime small and saves it a look at the cgroups.
+// The settings keep the Go runtime small and save it a look at the cgroups.
 func helperEnv() []string { return []string{"GOMAXPROCS=2"} }
 
 func loopbackUp() error {

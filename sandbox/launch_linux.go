@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,6 +59,8 @@ func NewLauncher(o Options) (*Launcher, error) {
 	}
 	l := &Launcher{opt: o, id: id, running: map[*Process]struct{}{}, mappings: map[owner]int{}}
 	l.hideable = hideable(id, o.HiddenPaths)
+	slices.Sort(l.hideable) // the homes of root, of the daemon and of its account may be one
+	l.hideable = slices.Compact(l.hideable)
 	if l.spawner, err = newSpawner(); err != nil {
 		return nil, &SetupError{Stage: "spawner", Err: err}
 	}
@@ -122,11 +125,13 @@ func (l *Launcher) Start(ctx context.Context, p Policy, c Command) (*Process, er
 
 	key := policyKey(p)
 	r := l.runFor(p, c)
-	if proc := l.pool.take(key, p); proc != nil {
-		err := proc.exec(ctx, r, c)
+	for w := l.pool.take(key); w != nil; w = l.pool.take(key) {
+		w.proc.fresh = func() bool { return l.pool.fresh(w, p) }
+		err := w.proc.exec(ctx, r, c)
 		if !errors.Is(err, errNotAsked) {
-			return l.started(proc, err, key, p, true)
+			return l.started(w.proc, err, key, p, true)
 		}
+		l.pool.lost()
 	}
 	proc, err := l.make(p)
 	if err != nil {

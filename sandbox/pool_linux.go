@@ -131,34 +131,38 @@ func (p *pool) drop(s *shelf, n int) {
 	s.ready = slices.Delete(s.ready, 0, n)
 }
 
-// take returns a sandbox for the policy, or nil when there is none that is like a
-// new one.
-func (p *pool) take(key string, policy Policy) *Process {
+// take returns a sandbox for the policy, the newest, or nil. It may be used if it is
+// fresh.
+func (p *pool) take(key string) *warm {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	s := p.shelves[key]
-	have := s != nil && len(s.ready) > 0
-	p.mu.Unlock()
-	if !have {
+	if s == nil || len(s.ready) == 0 {
 		return nil
 	}
+	w := s.ready[len(s.ready)-1]
+	s.ready = slices.Delete(s.ready, len(s.ready)-1, len(s.ready))
+	p.stats.Ready--
+	return w
+}
+
+// fresh tells whether a sandbox made now would be like this one.
+func (p *pool) fresh(w *warm, policy Policy) bool {
+	if policy.Mode == FullAccess {
+		return true // it has no view of its own
+	}
 	now, ok := p.launcher.look(policy)
-	mounts := p.mounts.generation()
+	return ok && now.text == w.sight && p.mounts.generation() == w.mounts
+}
+
+// lost counts a sandbox that was taken but could not be used.
+func (p *pool) lost() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(s.ready) > 0 {
-		w := s.ready[0]
-		if !ok || w.sight != now.text || w.mounts != mounts || w.proc.isGone() {
-			p.drop(s, 1)
-			continue
-		}
-		s.ready = slices.Delete(s.ready, 0, 1)
-		p.stats.Ready--
-		return w.proc
-	}
-	return nil
+	p.stats.Dropped++
 }
 
 // used tells the pool that a command of the policy has been started, and has it

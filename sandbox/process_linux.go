@@ -29,6 +29,8 @@ type Process struct {
 	done    chan struct{} // the result is known and nothing of the command lives
 	gone    chan struct{} // the init is dead too
 
+	fresh func() bool // of a sandbox made ahead: whether it may still be used
+
 	mu     sync.Mutex
 	killed bool
 	dead   bool // the init
@@ -44,8 +46,8 @@ func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
 	}
 }
 
-// errNotAsked tells that the init was gone before it was asked for its command.
-var errNotAsked = errors.New("the sandbox init was gone before the command was sent")
+// errNotAsked tells that the command has certainly not been run in this sandbox.
+var errNotAsked = errors.New("the sandbox was given up before its command was run")
 
 // exec hands the init its command and waits until it runs.
 func (p *Process) exec(ctx context.Context, r *run, c Command) error {
@@ -83,6 +85,7 @@ func (p *Process) exec(ctx context.Context, r *run, c Command) error {
 }
 
 func (p *Process) sendCommand(r *run, c Command) error {
+	r.held = p.fresh != nil
 	body := r.encode()
 	var fds []int
 	if len(body) > maxInline {
@@ -93,15 +96,19 @@ func (p *Process) sendCommand(r *run, c Command) error {
 		defer unix.Close(request)
 		body, fds = nil, append(fds, request)
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
 	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
+	null := -1
 	for _, f := range files {
 		if f == nil || c.TTY != nil {
-			f = null
+			if null < 0 {
+				var err error
+				if null, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+					return err
+				}
+				defer unix.Close(null)
+			}
+			fds = append(fds, null)
+			continue
 		}
 		fd := int(f.Fd())
 		if fd < 0 {
@@ -116,8 +123,21 @@ func (p *Process) sendCommand(r *run, c Command) error {
 		}
 		fds = append(fds, fd)
 	}
-	err = p.ctl.send(msgRun, body, fds...)
+	err := p.sendInit(msgRun, body, fds...)
 	runtime.KeepAlive(files)
+	if err != nil || p.fresh == nil {
+		return err
+	}
+	// the init prepares the command meanwhile
+	if !p.fresh() {
+		return errNotAsked
+	}
+	return p.sendInit(msgGo, nil)
+}
+
+// sendInit tells with errNotAsked that the init is gone.
+func (p *Process) sendInit(kind byte, body []byte, fds ...int) error {
+	err := p.ctl.send(kind, body, fds...)
 	if err == unix.EPIPE || err == unix.ECONNRESET || errors.Is(err, os.ErrClosed) {
 		return errors.Join(errNotAsked, err)
 	}
@@ -290,15 +310,6 @@ func (p *Process) tell(kind byte, body []byte) error {
 		return os.ErrProcessDone
 	}
 	return err
-}
-
-func (p *Process) isGone() bool {
-	select {
-	case <-p.gone:
-		return true
-	default:
-		return false
-	}
 }
 
 func (p *Process) ended() bool {

@@ -61,6 +61,7 @@ type run struct {
 	umask      int
 	limits     Limits
 	full       bool
+	held       bool // not to be executed before msgGo
 	tty        bool
 	rows, cols uint16
 }
@@ -83,6 +84,7 @@ func (c *run) encode() []byte {
 		w.num(v)
 	}
 	w.flag(c.full)
+	w.flag(c.held)
 	w.flag(c.tty)
 	w.num(uint64(c.rows))
 	w.num(uint64(c.cols))
@@ -93,7 +95,7 @@ func decodeRun(b []byte) (*run, error) {
 	r := reader{b: b}
 	c := &run{argv: r.strs(), arg0: r.str(), env: r.strs(), dir: r.str(), umask: int(r.num())}
 	c.limits = Limits{OpenFiles: r.num(), Processes: r.num(), FileBytes: r.num(), DataBytes: r.num(), CPUSeconds: r.num()}
-	c.full, c.tty = r.flag(), r.flag()
+	c.full, c.held, c.tty = r.flag(), r.flag(), r.flag()
 	c.rows, c.cols = uint16(r.num()), uint16(r.num())
 	return c, r.done()
 }

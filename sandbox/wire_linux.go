@@ -18,6 +18,7 @@ const (
 	msgStarted = 'S' // init: exec has succeeded
 	msgExit    = 'X' // init: how the command ended; nothing else lives
 	msgRun     = 'C' // daemon: the command and its stdio; a large one is in a memfd before them
+	msgGo      = 'Y' // daemon: a command that was held may run
 	msgSignal  = 'G' // daemon: signal and scope
 	msgKill    = 'K' // daemon: kill everything
 	msgFork    = 'F' // daemon to spawner: start an init
