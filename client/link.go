@@ -95,9 +95,12 @@ func (l *link) connectPatiently(ctx context.Context) (*noiseconn.Hop, error) {
 			return hop, err
 		}
 		pause := rand.N(wait)
-		if e, ok := errors.AsType[*wire.Error](err); ok && e.Code == wire.CodeBusy {
+		switch e, ok := errors.AsType[*wire.Error](err); {
+		case ok && e.Code == wire.CodeBusy:
 			pause += e.RetryAfter
-		} else if !errors.Is(err, wire.ErrLost) {
+		case ok && (e.Code == wire.CodeProtocol || e.Code == wire.CodeVersion || e.Code == wire.CodeUnauthorized):
+			return nil, err // the next answer would be the same, also where the relay closed the connection with it
+		case !errors.Is(err, wire.ErrLost):
 			return nil, err
 		}
 		if d, _ := ctx.Deadline(); time.Until(d) < pause {
