@@ -194,7 +194,7 @@ func (c *conn) answerNo(stream wire.Stream, e *wire.Error) {
 // unreachable is the one answer for an executor that is unknown, offline, or somebody
 // else's: a client cannot find out which keys exist.
 func unreachable() *wire.Error {
-	return wire.Errorf(wire.CodeUnreachable, "executor is not reachable through this relay")
+	return wire.Errorf(wire.CodeUnreachable, "the executor is not connected to the relay, or the relay does not let this client use it")
 }
 
 func busy(text string) *wire.Error {

@@ -217,7 +217,7 @@ func explain(name string, err error) error {
 	case errors.Is(err, wire.ErrLost):
 		return fmt.Errorf("%s: the connection was lost and the command may be running: %w", name, err)
 	case wire.CodeOf(err) == wire.CodeUnreachable:
-		return fmt.Errorf("executor %s cannot be reached: it is not connected to the relay, or the relay does not let this client use it", name)
+		return fmt.Errorf("executor %s cannot be reached: %w", name, err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }
