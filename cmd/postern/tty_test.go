@@ -26,6 +26,12 @@ type devServer struct {
 func startDev(t *testing.T, flags ...string) devServer {
 	t.Helper()
 	needSandbox(t)
+	return startDevWithoutSandbox(t, flags...)
+}
+
+// startDevWithoutSandbox starts it also where it will refuse every command.
+func startDevWithoutSandbox(t *testing.T, flags ...string) devServer {
+	t.Helper()
 	dir := t.TempDir()
 	d := devServer{home: filepath.Join(dir, "client"), workspace: filepath.Join(dir, "workspace")}
 	d.environ = append(os.Environ(), "POSTERN_HOME="+d.home, "GORACE="+raceOptions())
