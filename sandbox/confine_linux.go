@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -54,24 +55,55 @@ func installFilter() error {
 	return nil
 }
 
+// action is the kernel's struct sigaction.
+type action struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+const signalIgnored = 1 // SIG_IGN
+
+func setAction(sig uintptr, a *action) {
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(a)), 0, 8, 0, 0)
+}
+
 // resetSignals undoes what the daemon's starter left behind, so that the command
 // finds every signal at its default and none blocked. Ignored signals would
 // otherwise survive every exec on the way.
 func resetSignals() {
-	type action struct {
-		handler, flags, restorer uintptr
-		mask                     uint64
-	}
-	const ignored = 1
 	for sig := uintptr(1); sig <= 64; sig++ {
-		var old, zero action
-		if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0); e != 0 || old.handler != ignored {
+		var old action
+		if _, _, e := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0); e != 0 || old.handler != signalIgnored {
 			continue
 		}
-		unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&zero)), 0, 8, 0, 0)
+		setAction(sig, &action{})
 	}
 	var empty unix.Sigset_t
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &empty, nil)
+}
+
+// deafen keeps signals from ending the init, on which the Go runtime would exit.
+// Signals at their default cannot end the PID 1 of a namespace. An init of another
+// number, of a command with full access, ignores them; the command does not inherit
+// that, since the runtime puts what it once handled back to the default in a child.
+// Package os/signal would do too, at twenty times the time.
+func deafen() {
+	var a action
+	if os.Getpid() != 1 {
+		a.handler = signalIgnored
+	}
+	for sig := uintptr(1); sig <= 64; sig++ {
+		switch syscall.Signal(sig) {
+		case unix.SIGCHLD, unix.SIGURG: // of the runtime, and harmless
+		case unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV: // of faults
+			if a.handler == 0 {
+				setAction(sig, &a)
+			}
+		case 32, 33, 34: // of the C library and the runtime
+		default:
+			setAction(sig, &a)
+		}
+	}
 }
 
 // applyLimits sets the resource limits on the init itself, before it forks: on

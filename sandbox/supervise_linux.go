@@ -3,7 +3,6 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"os/signal"
 	"strconv"
 	"sync"
 	"syscall"
@@ -28,7 +27,7 @@ func initMain() {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		exitWith(fail("init", "", err))
 	}
-	catchSignals()
+	deafen()
 	if os.Getpid() != 1 {
 		// full access: no pid namespace, so orphans must come here to be found
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -101,25 +100,6 @@ func unpin(fds []string) {
 func exitWith(err error) {
 	_ = sendMessage(controlFD, 0, msgError, encodeError(err))
 	unix.Exit(exitBroken)
-}
-
-// catchSignals keeps signals from inside from ending the init: the Go runtime would
-// exit on them although the kernel protects PID 1. They are caught, not ignored,
-// since ignoring would be inherited by the command.
-func catchSignals() {
-	c := make(chan os.Signal, 1)
-	for sig := syscall.Signal(1); sig <= 64; sig++ {
-		switch sig {
-		case unix.SIGKILL, unix.SIGSTOP:
-		case unix.SIGCHLD, unix.SIGURG, unix.SIGWINCH, unix.SIGCONT: // harmless, and frequent
-		default:
-			signal.Notify(c, sig)
-		}
-	}
-	go func() {
-		for range c {
-		}
-	}()
 }
 
 // awaitGo waits until the daemon has made sure that this sandbox is as good as a new
