@@ -84,15 +84,8 @@ func wantFailure(t *testing.T, want int, texts []string, environ []string, args 
 // clientHome is a client's folder that knows one executor, dev, at a relay that nobody runs.
 func clientHome(t *testing.T, address string) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := keys.WriteFile(filepath.Join(dir, "client.key"), newKey(t, keys.Client)); err != nil {
-		t.Fatal(err)
-	}
-	line := fmt.Sprintf("dev %s postern://%s#%s\n", newKey(t, keys.Executor).Public(), address, newKey(t, keys.Relay).Public())
-	if err := os.WriteFile(filepath.Join(dir, "known_executors"), []byte(line), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	url := fmt.Sprintf("postern://%s#%s", address, newKey(t, keys.Relay).Public())
+	return writeHome(t, newKey(t, keys.Client), newKey(t, keys.Executor).Public(), url)
 }
 
 func ip(t *testing.T, args ...string) {

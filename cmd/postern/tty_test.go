@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,7 +40,7 @@ func startDevWithoutSandbox(t *testing.T, flags ...string) devServer {
 	cmd.Env = d.environ
 	line := make(chan string, 1)
 	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &firstLine{Writer: &bytes.Buffer{}, line: line}, &log
+	cmd.Stdout, cmd.Stderr = &firstLine{Writer: io.Discard, line: line}, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
