@@ -42,8 +42,11 @@ func sandboxLimits(l wire.Limits) sandbox.Limits {
 func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	cmd := sandbox.Command{Argv: s.Argv, Arg0: s.Arg0, Env: s.Env, Dir: s.Dir, Umask: int(s.Umask)}
 	policy := sandbox.Policy{
-		Mode: sandboxModes[s.Policy.Sandbox], Roots: s.Policy.Roots, TmpBytes: int64(min(s.Policy.Limits.Tmp, 1<<62)),
+		Mode: sandboxModes[s.Policy.Sandbox], Roots: s.Policy.Roots, View: sandbox.ViewMinimal, TmpBytes: int64(min(s.Policy.Limits.Tmp, 1<<62)),
 		Limits: sandboxLimits(s.Policy.Limits),
+	}
+	if s.Policy.View == wire.ViewFull {
+		policy.View = sandbox.ViewFull
 	}
 	p := &sandboxProcess{}
 	if s.TTY != nil {

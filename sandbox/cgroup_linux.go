@@ -24,6 +24,9 @@ const (
 // initTasks is how many tasks the init itself may have beside the command's.
 const initTasks = 16
 
+// leastData is what the init, a Go program, needs of RLIMIT_DATA, with room to spare.
+const leastData = 128 << 20
+
 // cgroups is where this machine lets the daemon make groups with limits for whole
 // commands. It is found out when the first command asks for such a limit: on version 2
 // that moves the daemon into a leaf of its own, since a group with processes cannot hand
@@ -203,13 +206,10 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 		}
 	}
 	if limits.MemoryBytes != 0 && (p.group == nil || p.group.dirs[memoryController] == "") {
-		// a limit for each process is better than none
-		if limits.DataBytes == 0 || limits.MemoryBytes < limits.DataBytes {
-			limits.DataBytes = limits.MemoryBytes
+		// A limit for each process is better than none. The init has to live below it too.
+		if bytes := max(limits.MemoryBytes, leastData); limits.DataBytes == 0 || bytes < limits.DataBytes {
+			limits.DataBytes = bytes
 		}
-	}
-	if p.group != nil && p.group.dirs[pidsController] != "" {
-		limits.Processes = 0
 	}
 	confined := *r
 	confined.limits = limits

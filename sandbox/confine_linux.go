@@ -115,6 +115,8 @@ func applyLimits(l Limits, full bool) error {
 		}
 		if l.Processes == 0 {
 			l.Processes = defaultProcesses
+		} else {
+			l.Processes += initTasks // the init's threads count too
 		}
 		// 1, not 0: with 0 the kernel still starts a core_pattern program, which
 		// runs outside the sandbox on the command's data.

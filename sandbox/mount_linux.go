@@ -130,7 +130,7 @@ func (v *view) tmpfs(path string, attrs int, options ...string) error {
 // target opens the place for a mount. A directory on the way that the command's
 // identity cannot search is covered by an empty one, and what is missing below a
 // tmpfs is made, so that a root below /tmp or /root keeps its path.
-func (v *view) target(path string) (int, error) {
+func (v *view) target(path string, file bool) (int, error) {
 	at, err := openBeneath(v.root, path, 0)
 	if err == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) {
 		return at, err
@@ -153,7 +153,12 @@ func (v *view) target(path string) (int, error) {
 			continue
 		}
 		if errors.Is(err, unix.ENOENT) {
-			if err := os.Mkdir(prefix, 0o755); err != nil {
+			if file && prefix == path {
+				err = os.WriteFile(path, nil, 0o600)
+			} else {
+				err = os.Mkdir(prefix, 0o755)
+			}
+			if err != nil {
 				return -1, err
 			}
 			continue

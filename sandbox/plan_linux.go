@@ -50,7 +50,7 @@ func (l *Launcher) resolve(p Policy) (_ *plan, err error) {
 		return nil, err
 	}
 	pl := &plan{setup: setup{
-		readOnly: p.Mode == ReadOnly, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
+		readOnly: p.Mode == ReadOnly, minimal: p.View == ViewMinimal, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
 		hidden: hiddenPaths(l.id, l.opt.HiddenPaths, p.HiddenPaths),
 	}}
 	if pl.setup.tmpBytes == 0 {
@@ -65,18 +65,73 @@ func (l *Launcher) resolve(p Policy) (_ *plan, err error) {
 	slices.Sort(roots) // what contains others comes first
 	roots = slices.Compact(roots)
 	for _, root := range roots {
-		for _, h := range pl.setup.hidden {
-			// what lies below /run is remade there; other hidden places are final
-			if within(root, h) && h != "/run" {
-				return nil, &SetupError{Stage: "policy", Path: root, Err: fmt.Errorf("a root cannot lie in hidden %s", h)}
-			}
+		if err := pl.checkVisible(root); err != nil {
+			return nil, err
 		}
 		if err := l.addRoot(pl, root, p); err != nil {
 			return nil, explain(fail("root", root, err))
 		}
 	}
+	for _, path := range sortedUnion(l.opt.ReadRoots, p.ReadRoots) {
+		if err := l.addSeen(pl, path, unix.S_IFDIR); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range sortedUnion(l.opt.UnixSockets, p.UnixSockets) {
+		if err := l.addSeen(pl, path, unix.S_IFSOCK); err != nil {
+			return nil, err
+		}
+	}
 	return pl, nil
 }
+
+// checkVisible refuses a path that hiding would cover: what lies below /run is remade
+// there, other hidden places are final.
+func (p *plan) checkVisible(path string) error {
+	for _, h := range p.setup.hidden {
+		if within(path, h) && h != "/run" {
+			return &SetupError{Stage: "policy", Path: path, Err: fmt.Errorf("it cannot lie in hidden %s", h)}
+		}
+	}
+	return nil
+}
+
+func sortedUnion(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// addSeen pins a directory or a socket of the machine that is shown as it is.
+func (l *Launcher) addSeen(pl *plan, path string, kind uint32) error {
+	if err := pl.checkVisible(path); err != nil {
+		return err
+	}
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return explain(fail("view", path, err))
+	}
+	defer unix.Close(top)
+	fd, err := openBeneath(top, path, 0)
+	if err != nil {
+		return explain(fail("view", path, err))
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return explain(fail("view", path, err))
+	}
+	if st.Mode&unix.S_IFMT != kind {
+		return &SetupError{Stage: "policy", Path: path, Err: map[uint32]error{unix.S_IFDIR: errNotDir, unix.S_IFSOCK: errNotSocket}[kind]}
+	}
+	const unmapped = -1 // nobody gets rights that its owner does not have
+	return explain(l.addPiece(pl, fd, path, &st, true, unmapped))
+}
+
+var (
+	errNotDir    = errors.New("not a directory")
+	errNotSocket = errors.New("not a socket")
+)
 
 func checkPolicy(p Policy) error {
 	bad := func(path, format string, args ...any) error {
@@ -88,7 +143,10 @@ func checkPolicy(p Policy) error {
 	if p.TmpBytes < 0 {
 		return bad("", "TmpBytes must not be negative")
 	}
-	for _, root := range p.Roots {
+	if p.View != ViewFull && p.View != ViewMinimal {
+		return bad("", "unknown view %d", int(p.View))
+	}
+	for _, root := range slices.Concat(p.Roots, p.ReadRoots, p.UnixSockets) {
 		if !filepath.IsAbs(root) || filepath.Clean(root) != root || strings.ContainsRune(root, 0) {
 			return bad(root, "a root must be an absolute, clean path")
 		}
@@ -169,7 +227,7 @@ func (l *Launcher) protect(pl *plan, root int, rootStat *unix.Stat_t, rootPath, 
 // addPiece records a piece. A root daemon makes the mount itself, since the init,
 // being the command's user, may not even reach the path.
 func (l *Launcher) addPiece(pl *plan, fd int, path string, st *unix.Stat_t, readOnly bool, mapping int) error {
-	pc := piece{path: path, dev: st.Dev, ino: st.Ino, readOnly: readOnly, tree: -1}
+	pc := piece{path: path, dev: st.Dev, ino: st.Ino, readOnly: readOnly, tree: -1, file: st.Mode&unix.S_IFMT != unix.S_IFDIR}
 	if l.id.asRoot {
 		tree, err := l.mappedTree(fd, path, st, readOnly, mapping)
 		if err != nil {

@@ -44,6 +44,18 @@ func (m Mode) String() string {
 	return modeNames[m]
 }
 
+// View is how much of the machine a command sees. What it may write does not depend on it.
+type View int
+
+const (
+	// ViewFull shows everything but what is hidden, read-only.
+	ViewFull View = iota
+	// ViewMinimal shows the system's own directories (/usr and what belongs to it, /etc,
+	// /sys), the roots and the ReadRoots. Everything else of the machine, such as /home,
+	// /root, /srv, /opt and /var, is not there.
+	ViewMinimal
+)
+
 // Policy says what one command may see and change. The zero value is refused.
 type Policy struct {
 	// Mode must be set.
@@ -61,6 +73,15 @@ type Policy struct {
 	// cloud credentials of the daemon's user and of root) and those in Options.
 	// A path that does not exist is ignored.
 	HiddenPaths []string
+	// View is how much of the machine the command sees; zero is ViewFull.
+	View View
+	// ReadRoots are more absolute, clean directories to see, for ViewMinimal. They
+	// stay read-only, and their files keep their owners.
+	ReadRoots []string
+	// UnixSockets are absolute, clean paths of sockets of the machine that commands may
+	// connect to, such as one in /run, which is hidden otherwise. Whoever listens
+	// there is outside the sandbox and does what it likes for the command.
+	UnixSockets []string
 	// TmpBytes limits the private /tmp, /var/tmp and HOME, each in bytes; the
 	// memory is taken only as it is written. Zero means 512 MiB.
 	TmpBytes int64
@@ -131,6 +152,8 @@ type Options struct {
 	// HiddenPaths are absolute paths that no command may see, such as the folder
 	// with the daemon's state and keys.
 	HiddenPaths []string
+	// ReadRoots and UnixSockets are added to those of every policy.
+	ReadRoots, UnixSockets []string
 	// WarmPerPolicy is how many sandboxes are kept ready for each policy in use, so
 	// that the next command of it starts in a fraction of the time. Each serves one
 	// command. Zero means 2; a negative number keeps none.

@@ -3,6 +3,7 @@ package sandbox
 // setup is what the init needs before it can confine itself.
 type setup struct {
 	full, readOnly bool
+	minimal        bool
 	pieces         []piece
 	hidden         []string
 	tmpBytes       int64
@@ -18,12 +19,14 @@ type piece struct {
 	// tree is the number of the inherited descriptor that holds the mount already
 	// made by a root daemon, or -1 when the init makes it.
 	tree int
+	file bool // not a directory
 }
 
 func (s *setup) encode() []byte {
 	var w writer
 	w.flag(s.full)
 	w.flag(s.readOnly)
+	w.flag(s.minimal)
 	w.num(uint64(len(s.pieces)))
 	for _, p := range s.pieces {
 		w.str(p.path)
@@ -31,6 +34,7 @@ func (s *setup) encode() []byte {
 		w.num(p.ino)
 		w.flag(p.readOnly)
 		w.signed(int64(p.tree))
+		w.flag(p.file)
 	}
 	w.strs(s.hidden)
 	w.signed(s.tmpBytes)
@@ -41,9 +45,9 @@ func (s *setup) encode() []byte {
 
 func decodeSetup(b []byte) (*setup, error) {
 	r := reader{b: b}
-	s := &setup{full: r.flag(), readOnly: r.flag()}
+	s := &setup{full: r.flag(), readOnly: r.flag(), minimal: r.flag()}
 	for range r.count() {
-		s.pieces = append(s.pieces, piece{path: r.str(), dev: r.num(), ino: r.num(), readOnly: r.flag(), tree: int(r.signed())})
+		s.pieces = append(s.pieces, piece{path: r.str(), dev: r.num(), ino: r.num(), readOnly: r.flag(), tree: int(r.signed()), file: r.flag()})
 	}
 	s.hidden = r.strs()
 	s.tmpBytes = r.signed()

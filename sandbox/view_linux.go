@@ -70,11 +70,16 @@ func buildView(s *setup) (*view, error) {
 	if err := v.maskProc(); err != nil {
 		return nil, err
 	}
+	if s.minimal {
+		if err := v.reduce(); err != nil {
+			return nil, err
+		}
+	}
 	if err := v.buildTemporary(s); err != nil {
 		return nil, err
 	}
 	for _, p := range parts {
-		at, err := v.target(p.path)
+		at, err := v.target(p.path, p.file)
 		if err == nil {
 			err = moveOnto(p.fd, at)
 			unix.Close(at)

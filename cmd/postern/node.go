@@ -122,6 +122,8 @@ type executorOptions struct {
 	view        wire.View
 	limits      wire.Limits // of every command
 	hide        []string    // besides the state folder
+	readRoots   []string
+	sockets     []string
 	runAs       int
 	registered  func(wire.HopWelcome)
 	log         *slog.Logger
@@ -170,7 +172,7 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 	}
 	n.launcher, err = sandbox.NewLauncher(sandbox.Options{
 		AllowFullAccess: o.max == wire.SandboxFullAccess, UID: o.runAs, GID: o.runAs,
-		HiddenPaths: append([]string{n.state.path}, o.hide...),
+		HiddenPaths: append([]string{n.state.path}, o.hide...), ReadRoots: o.readRoots, UnixSockets: o.sockets,
 	})
 	if err != nil {
 		return nil, err
