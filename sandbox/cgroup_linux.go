@@ -211,6 +211,9 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 			limits.DataBytes = bytes
 		}
 	}
+	if p.group != nil && p.group.dirs[pidsController] != "" {
+		limits.Processes = 0 // or the limit of each user's would be met first, and nobody could say so
+	}
 	confined := *r
 	confined.limits = limits
 	return &confined, nil
