@@ -217,6 +217,9 @@ func explain(name string, err error) error {
 	case errors.Is(err, wire.ErrLost):
 		return fmt.Errorf("%s: the connection was lost and the command may be running: %w", name, err)
 	case wire.CodeOf(err) == wire.CodeUnreachable:
+		if e, ok := errors.AsType[*wire.Error](err); ok && e.Text == "" { // a reset overtook the relay's words
+			err = errors.New("the executor is not connected to the relay, or the relay does not let this client use it")
+		}
 		return fmt.Errorf("executor %s cannot be reached: %w", name, err)
 	}
 	return fmt.Errorf("%s: %w", name, err)
