@@ -1,0 +1,8 @@
+//go:build linux && !race
+
+package main
+
+const (
+	leakSequential = 1000
+	leakParallel   = 100
+)

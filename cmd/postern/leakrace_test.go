@@ -1,0 +1,9 @@
+//go:build linux && race
+
+package main
+
+// The race detector makes everything five times as slow.
+const (
+	leakSequential = 150
+	leakParallel   = 50
+)
