@@ -35,11 +35,14 @@ const exitBroken = 125
 var initCalled bool
 
 // Init must be the first statement of main, and of TestMain, in every program that
-// uses this package. If the process was started as one of the package's hidden
-// helpers, which argv[0] tells, Init runs that role and never returns; otherwise it
-// returns at once.
-func Init() {
-	initCalled = true
+// uses this package; NewLauncher refuses to work otherwise. It says that the program
+// may be started again, as one of the package's hidden helpers. Those never get as
+// far as main.
+func Init() { initCalled = true }
+
+// A helper begins here, before packages that it has no use for are initialized:
+// in a large program they take longer than its own work.
+func init() {
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], rolePrefix) {
 		return
 	}
@@ -152,8 +155,11 @@ func outOfTheWay(fd int) (int, error) {
 }
 
 // helperEnv is all that a hidden role gets: nothing of the daemon's environment.
-// The settings keep the Go runtime small and save it a look at the cgroups.
+// The setting keeps the Go runtime small and saves it a look at the cgroups.
 func helperEnv() []string { return []string{"GOMAXPROCS=2"} }
+
+// builderEnv is for the first life of an init, which does one thing at a time.
+func builderEnv() []string { return []string{"GOMAXPROCS=1"} }
 
 func loopbackUp() error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

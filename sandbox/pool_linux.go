@@ -174,7 +174,9 @@ func (p *pool) used(key string, policy Policy, hit bool) {
 	p.mu.Lock()
 	s := p.shelves[key]
 	if s == nil {
-		policy.Roots, policy.ProtectedNames, policy.HiddenPaths = slices.Clone(policy.Roots), slices.Clone(policy.ProtectedNames), slices.Clone(policy.HiddenPaths)
+		for _, list := range []*[]string{&policy.Roots, &policy.ProtectedNames, &policy.HiddenPaths, &policy.ReadRoots, &policy.UnixSockets} {
+			*list = slices.Clone(*list) // the caller's may change
+		}
 		s = &shelf{policy: policy, want: 1}
 		p.shelves[key] = s
 	}

@@ -46,11 +46,28 @@ func (l *Launcher) look(p Policy) (sight, bool) {
 		}
 		w.num(0)
 	}
+	if p.View == ViewMinimal { // it covers what there is at the top
+		var st unix.Stat_t
+		if unix.Lstat("/", &st) != nil {
+			return sight{}, false
+		}
+		w.file(&st)
+		w.signed(st.Mtim.Nano())
+	}
 	roots := slices.Clone(p.Roots)
 	slices.Sort(roots)
 	for _, root := range slices.Compact(roots) {
 		if !l.lookAtRoot(&w, &s, root, p) {
 			return sight{}, false
+		}
+	}
+	for _, list := range [][]string{sortedUnion(l.opt.ReadRoots, p.ReadRoots), sortedUnion(l.opt.UnixSockets, p.UnixSockets)} {
+		for _, path := range list {
+			var st unix.Stat_t
+			if unix.Lstat(path, &st) != nil {
+				return sight{}, false
+			}
+			s.pieces = append(s.pieces, w.file(&st))
 		}
 	}
 	for _, path := range l.hideable {

@@ -211,6 +211,7 @@ func (id *identity) fork(full bool, files []int) (pid, pidfd int, err error) {
 	role := roleInit
 	if !full {
 		role = roleBuilder
+		attr.Env = builderEnv()
 		attr.Sys = id.attr(sandboxNamespaces)
 	}
 	pidfd = -1

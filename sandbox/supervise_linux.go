@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -144,6 +145,9 @@ func (s *supervisor) start(c *run, path string, stdio []int) error {
 			attr.Files = append(attr.Files, uintptr(fd))
 		}
 	}
+	if c.limits.DataBytes != 0 {
+		reserve()
+	}
 	if err := applyLimits(c.limits, c.full); err != nil {
 		return err
 	}
@@ -155,6 +159,18 @@ func (s *supervisor) start(c *run, path string, stdio []int) error {
 	s.pid = pid
 	return fail("status", "", sendMessage(controlFD, 0, msgStarted, nil))
 }
+
+// reserve gives the runtime free memory for what the init still has to do: its own
+// share of a memory limit may be used up by then.
+func reserve() {
+	for range 128 {
+		reserved = make([]byte, maxMessage)
+	}
+	reserved = nil
+	runtime.GC()
+}
+
+var reserved []byte // keeps the compiler from leaving it out
 
 // obey carries out what the daemon says. When the daemon is gone everything goes.
 func (s *supervisor) obey() {
