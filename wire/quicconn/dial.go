@@ -194,6 +194,10 @@ func dialError(target net.Addr, err error) error {
 			return wire.Errorf(wire.CodeBusy, "%s refuses new connections at the moment", target)
 		case noApplicationProtocol:
 			return versionError(target)
+		case quic.InternalError:
+			if !e.Remote { // the socket's own error: no route, a firewall of this machine's
+				return fmt.Errorf("dial %s: this machine cannot send there over UDP: %s", target, e.ErrorMessage)
+			}
 		}
 	}
 	if e, ok := errors.AsType[interface {
