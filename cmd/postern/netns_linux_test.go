@@ -107,14 +107,14 @@ func TestBlockedUDPIsReportedInOneLine(t *testing.T) {
 	}
 	t.Run("loopback is down", func(t *testing.T) {
 		home := clientHome(t, "127.0.0.1:4433")
-		wantFailure(t, exitRefused, []string{"dev: ", "127.0.0.1:4433"}, []string{"POSTERN_HOME=" + home}, "exec", "dev", "--", "true")
+		wantFailure(t, exitRefused, []string{"dev: ", "127.0.0.1:4433", "cannot send there over UDP"}, []string{"POSTERN_HOME=" + home}, "exec", "dev", "--", "true")
 	})
 	ip(t, "link", "set", "lo", "up")
 	for _, kind := range []string{"unreachable", "prohibit", "blackhole"} {
 		t.Run(kind+" route", func(t *testing.T) {
 			ip(t, "route", "replace", kind, "192.0.2.0/24")
 			home := clientHome(t, "192.0.2.1:4433")
-			wantFailure(t, exitRefused, []string{"dev: ", "192.0.2.1:4433"}, []string{"POSTERN_HOME=" + home}, "exec", "dev", "--", "true")
+			wantFailure(t, exitRefused, []string{"dev: ", "192.0.2.1:4433", "cannot send there over UDP"}, []string{"POSTERN_HOME=" + home}, "exec", "dev", "--", "true")
 		})
 	}
 	t.Run("nothing comes back", func(t *testing.T) {
