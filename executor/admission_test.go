@@ -164,6 +164,38 @@ func TestFloodOfHandshakesLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
+func TestCircuitOnWhichNothingBeginsTimesOut(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		g := m.newGuest()
+		for name, begin := range map[string][]byte{"nothing": nil, "half a handshake": {1, 4}, "half a channel": {2, 0, 0}} {
+			s := m.circuit([32]byte{})
+			if _, err := s.Write(begin); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if n, err := s.Read(make([]byte, 100)); n != 0 || err != io.EOF {
+				t.Errorf("%s: got %d bytes and %v, want nothing and the end", name, n, err)
+			}
+			var err error
+			for err == nil { // it is patient for a moment, for somebody who still writes
+				<-time.After(time.Second)
+				_, err = s.Write([]byte{0})
+			}
+			wantCode(t, name, err, wire.CodeTimeout)
+			if took := time.Since(began); took < wire.HandshakeTimeout || took > wire.HandshakeTimeout+wire.HeaderTimeout+time.Second {
+				t.Errorf("%s: it took %v, want %v and a little patience", name, took, wire.HandshakeTimeout)
+			}
+		}
+		// A channel that opens and says nothing, too.
+		c := g.first
+		_, err := c.Recv()
+		for err == nil {
+			_, err = c.Recv()
+		}
+		wantCode(t, "a channel without a first message", err, wire.CodeTimeout)
+	})
+}
+
 // What a client sent on a circuit is sent again, as a relay could: nothing may run twice.
 func TestCircuitThatIsPlayedAgainRunsNothing(t *testing.T) {
 	for _, c := range []struct {

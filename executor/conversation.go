@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -137,7 +138,7 @@ func (c *conversation) run(ctx context.Context, after uint64) error {
 	var written sync.WaitGroup
 	written.Go(func() {
 		if err := c.write(ctx, after); err != nil {
-			c.conn.Reset(wire.CodeOf(err)) // the reader then ends too
+			c.conn.Reset(endCode(err)) // the reader then ends too
 		}
 	})
 	err := c.read()
@@ -146,10 +147,19 @@ func (c *conversation) run(ctx context.Context, after uint64) error {
 		err = nil // the client detached
 	}
 	if err != nil {
-		c.conn.Reset(wire.CodeOf(err))
+		c.conn.Reset(endCode(err))
 	}
 	written.Wait()
 	return err
+}
+
+// endCode is what the peer is told about err. A deadline that has passed is its silence, not a
+// defect here.
+func endCode(err error) wire.Code {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return wire.CodeTimeout
+	}
+	return wire.CodeOf(err)
 }
 
 // end makes the writer say why, and end the conversation.

@@ -330,9 +330,10 @@ func TestChannelThatFallsBehindOrSilentDetaches(t *testing.T) {
 					}()
 				}
 				var exit *wire.Exit
+				var ended error
 				for exit == nil {
-					msg, err := conn.Recv()
-					if err != nil {
+					var msg wire.Message
+					if msg, ended = conn.Recv(); ended != nil {
 						break
 					}
 					exit, _ = msg.(*wire.Exit)
@@ -347,6 +348,7 @@ func TestChannelThatFallsBehindOrSilentDetaches(t *testing.T) {
 				if exit != nil || took < c.want || took > c.want+time.Second {
 					t.Errorf("the channel ended after %v with %+v, want its end after %v", took, exit, c.want)
 				}
+				wantCode(t, "the end of the channel", ended, wire.CodeTimeout)
 				if m.runner.Running() != 1 {
 					t.Error("the command was ended")
 				}

@@ -162,7 +162,7 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 	conn, session, err := e.accept(ctx, s)
 	e.leave(hint)
 	if err != nil {
-		finish(s, wire.CodeOf(err))
+		finish(s, endCode(err))
 		return err
 	}
 	if conn == nil { // refused, in Noise
@@ -174,7 +174,7 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 	err = c.serve(ctx)
 	e.sessions.leave(session, c)
 	if err != nil {
-		s.Reset(wire.CodeOf(err))
+		s.Reset(endCode(err))
 		return err
 	}
 	finish(s, wire.CodeCancelled)
