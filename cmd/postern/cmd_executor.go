@@ -43,7 +43,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 				return err
 			}
 			if relayURL == "" {
-				return fmt.Errorf("--relay is missing: give the line that the relay prints, postern://HOST:PORT#relay_...")
+				return fmt.Errorf("--relay is missing: want the line postern://HOST:PORT#relay_... that the relay prints")
 			}
 			if o.relay, err = keys.ParseRelayURL(relayURL); err != nil {
 				return fmt.Errorf("--relay: %w", err)
