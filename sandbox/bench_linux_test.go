@@ -53,8 +53,10 @@ var benchCommand = Command{Argv: []string{"/bin/true"}}
 
 func newBench(b *testing.B) *bench {
 	n := &bench{workspace: workspace(b)}
-	if err := os.MkdirAll(filepath.Join(n.workspace, ".git"), 0o755); err != nil {
-		b.Fatal(err)
+	for _, name := range defaultProtected { // bubblewrap does not make what is missing
+		if err := os.Mkdir(filepath.Join(n.workspace, name), 0o755); err != nil {
+			b.Fatal(err)
+		}
 	}
 	hidden := filepath.Join(n.workspace, "secret")
 	if err := os.WriteFile(hidden, []byte("secret"), 0o600); err != nil {
@@ -125,9 +127,7 @@ func (n *bench) bubblewrap() error {
 		"--bind", ws, ws,
 	}
 	for _, name := range defaultProtected {
-		if dir := filepath.Join(ws, name); fileExists(dir) {
-			args = append(args, "--ro-bind", dir, dir)
-		}
+		args = append(args, "--ro-bind", filepath.Join(ws, name), filepath.Join(ws, name))
 	}
 	args = append(args, "--ro-bind", "/dev/null", ws+"/secret", "--seccomp", "3", "--chdir", ws, "/bin/true")
 	// the data of the account files is read from descriptors, empty here

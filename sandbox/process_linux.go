@@ -195,8 +195,13 @@ func (p *Process) listen() {
 			result = &res
 			// Nothing of the command lives any more; the kernel is still taking the
 			// view down. Removing a placeholder that is still mounted over takes
-			// several times as long as waiting for that.
-			if finished = !p.plan.lastUse(); finished {
+			// several times as long as waiting for that. Where sandboxes are kept
+			// ready, places stay for a while anyway and nobody waits for their end.
+			last := p.plan.lastUse()
+			if !last {
+				p.plan.release()
+			}
+			if finished = !last || p.launcher.pool != nil; finished {
 				p.finish(res, nil)
 			}
 		}
@@ -207,6 +212,7 @@ func (p *Process) listen() {
 	if failure == nil {
 		failure = ErrInitLost
 	}
+	p.plan.release()
 	if !finished {
 		p.finish(p.verdict(result, failure))
 	}
@@ -234,7 +240,6 @@ func (p *Process) verdict(reported *Result, failure error) (Result, error) {
 
 // finish makes the result known.
 func (p *Process) finish(res Result, err error) {
-	p.plan.release()
 	res.Hit = p.limitsHit(res)
 	p.mu.Lock()
 	p.result, p.err = res, err

@@ -15,8 +15,9 @@ import (
 // on, reaps whatever is orphaned, and ends everything when the command ends or the
 // daemon is gone.
 type supervisor struct {
-	full bool
-	pid  int // of the command
+	full    bool
+	pid     int           // of the command
+	running chan struct{} // closed when the command runs
 
 	mu    sync.Mutex // between a signal and the reaping of its target
 	ended bool
@@ -35,6 +36,8 @@ func initMain() {
 			exitWith(fail("init", "", err))
 		}
 	}
+	s := &supervisor{running: make(chan struct{})}
+	go s.obey() // its thread must exist before the limits of the command
 	rehearse()
 	if err := sendMessage(controlFD, 0, msgReady, nil); err != nil {
 		unix.Exit(exitBroken)
@@ -51,11 +54,11 @@ func initMain() {
 		exitWith(err)
 	}
 	unpin(os.Args[1:])
-	s := &supervisor{full: c.full}
+	s.full = c.full
 	if err := s.start(c, path, stdio); err != nil {
 		exitWith(err)
 	}
-	go s.obey()
+	close(s.running)
 	s.reap()
 }
 
@@ -174,6 +177,7 @@ var reserved []byte // keeps the compiler from leaving it out
 
 // obey carries out what the daemon says. When the daemon is gone everything goes.
 func (s *supervisor) obey() {
+	<-s.running
 	for {
 		kind, body, fds, err := recvMessage(controlFD, 0)
 		closeAll(fds)
