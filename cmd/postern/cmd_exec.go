@@ -18,6 +18,7 @@ import (
 type execFlags struct {
 	stdin, tty, quiet bool
 	dir, sandbox      string
+	sandboxGiven      bool // on the command line: then it is said when the executor gives less
 	env               []string
 	timeout, grace    time.Duration
 	killAfter         time.Duration
@@ -52,6 +53,7 @@ when it was not started; 126 when it is not executable; 127 when there is no suc
 			case len(args) < 2 || args[1] == "":
 				return errors.New("no command after --")
 			}
+			o.sandboxGiven = cmd.Flags().Changed("sandbox")
 			params, err := o.params(args[1:])
 			if err != nil {
 				return err
@@ -163,6 +165,9 @@ func runExec(std stdio, env client.Environment, p wire.ExecParams, o execFlags) 
 	}
 	if err != nil {
 		return failf(startCode(err), "%v", explain(env.Name, err))
+	}
+	if given := cmd.Process().Info().Sandbox; given != p.Sandbox && o.sandboxGiven && !o.quiet {
+		fmt.Fprintf(std.err, "postern: %s allows no more than %s, so that is the sandbox of this command\n", env.Name, given)
 	}
 	if o.explain {
 		fmt.Fprint(std.err, explainPolicy(cmd.Process().Info()))
