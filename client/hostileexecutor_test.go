@@ -24,8 +24,10 @@ func (w *world) double(talk func(c *noiseconn.Conn, first wire.Message)) {
 				s.Reset(wire.CodeOf(err))
 				return
 			}
-			welcome := &wire.Welcome{Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
-				Limits: wire.SessionLimits{Message: wire.MaxMessage, Window: wire.OutputWindow, Sandbox: 1}}
+			welcome := &wire.Welcome{
+				Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
+				Limits: wire.SessionLimits{Message: wire.MaxMessage, Window: wire.OutputWindow, Sandbox: 1},
+			}
 			rand.Read(welcome.Random[:])
 			c, err := in.Pending.Accept(welcome)
 			if err != nil {

@@ -271,6 +271,44 @@ func TestErrorAfterTheRequestWasSentIsALoss(t *testing.T) {
 	}
 }
 
+// unsure delivers a write and fails all the same, as a connection does that ends at the wrong moment.
+type unsure struct {
+	wire.Stream
+	writes int // until then
+}
+
+func (s *unsure) Write(p []byte) (int, error) {
+	n, err := s.Stream.Write(p)
+	if s.writes--; s.writes == 0 {
+		return 0, errors.New("broken")
+	}
+	return n, err
+}
+
+func TestRequestWhoseSendingFailedMayHaveRun(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		warm   bool
+		writes int
+	}{{"on a known session", true, 1}, {"after a handshake", false, 3}} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				if c.warm {
+					w.output("echo")
+				}
+				starts := w.runner.Starts()
+				w.set(func() { w.between = func(s wire.Stream) wire.Stream { return &unsure{Stream: s, writes: c.writes} } })
+				_, err := w.remote.Start(t.Context(), wire.ExecParams{Argv: []string{"sleep", "1m"}})
+				wantLost(t, "start", err)
+				synctest.Wait()
+				if n := w.runner.Starts() - starts; n > 1 {
+					t.Errorf("it ran %d times", n)
+				}
+			})
+		})
+	}
+}
+
 func TestContextEndsAStartThatGetsNoAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name string

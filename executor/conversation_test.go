@@ -60,8 +60,11 @@ func TestConversationOfAnUnknownKindIsRefusedAndTheSessionGoesOn(t *testing.T) {
 		g := m.newGuest()
 		control := &wire.Control{Deadline: g.deadline(), Verb: wire.VerbList}
 		for _, first := range []wire.Message{
-			ofType{control, wire.TypeFiles}, ofType{control, wire.TypeForward}, ofType{control, wire.TypeForwardListen},
-			ofType{control, 15}, ofType{control, 200},
+			ofType{control, wire.TypeFiles},
+			ofType{control, wire.TypeForward},
+			ofType{control, wire.TypeForwardListen},
+			ofType{control, 15},
+			ofType{control, 200},
 			&wire.Control{Deadline: g.deadline(), Verb: 99},
 			&wire.Ack{Seq: 1}, &wire.Ping{}, // known, but no beginning
 		} {
@@ -164,8 +167,10 @@ func TestControllerThatIsSupersededIsToldAndVoid(t *testing.T) {
 		if _, err := old.Recv(); err != io.EOF {
 			t.Errorf("after it: %v, want the end", err)
 		}
-		for _, late := range []wire.Message{&wire.Input{Data: []byte("x")}, &wire.InputEnd{Offset: 1}, &wire.Ack{Seq: 9},
-			&wire.Terminate{Request: 3}, &wire.SignalMessage{Request: 4, Signal: "KILL"}} {
+		for _, late := range []wire.Message{
+			&wire.Input{Data: []byte("x")}, &wire.InputEnd{Offset: 1}, &wire.Ack{Seq: 9},
+			&wire.Terminate{Request: 3}, &wire.SignalMessage{Request: 4, Signal: "KILL"},
+		} {
 			if old.Send(late) != nil {
 				break // the executor may have closed by now, which is as good
 			}

@@ -177,6 +177,29 @@ func TestPipesThatStayOpenAreWaitedForAndThenSaid(t *testing.T) {
 	}
 }
 
+// Something that escaped and prints now and then cannot put off the end for ever.
+func TestDrainDeadlineIsForAllThatStillComes(t *testing.T) {
+	inBubble(t, executor.LocalConfig{}, func(t *testing.T, r *executortest.Runner, b *executor.Local) {
+		gone := make(chan struct{})
+		r.Handle("haunted", func(p *executortest.Process) int {
+			p.Hold(time.Hour)
+			go func() {
+				defer close(gone)
+				for err := error(nil); err == nil; {
+					<-time.After(600 * time.Millisecond)
+					_, err = p.Stdout.Write([]byte("boo\n"))
+				}
+			}()
+			return 0
+		})
+		got := await(t, begin(t, b, command("haunted")))
+		if got.after != wire.DrainDeadline || !got.exit.PipesHeld || got.stdout != "boo\nboo\nboo\n" {
+			t.Errorf("ended %+v after %v with %q, want pipes held after %v", got.exit, got.after, got.stdout, wire.DrainDeadline)
+		}
+		<-gone // its pipe has no reader any more
+	})
+}
+
 // The command ends while its log is full and its pipe is too. Time in which there is no room does
 // not count against the drain deadline.
 func TestSlowReaderLosesNothingAtTheEnd(t *testing.T) {

@@ -227,7 +227,7 @@ func TestOutputLogThatIsFreeDropsTheOldest(t *testing.T) {
 			l.append(wire.Stdout, make([]byte, 936)) // blocks for ever if it blocks at all
 		}
 		r := l.read(0, 1<<20)
-		if r.Gap == nil || r.Gap.From != 1 || r.Gap.Bytes != (r.Gap.To)*936 || r.Next <= uint64(blocked) {
+		if r.Gap == nil || r.Gap.From != 1 || r.Gap.Bytes != r.Gap.To*936 || r.Next <= uint64(blocked) {
 			t.Fatalf("read: gap %+v, next %d", r.Gap, r.Next)
 		}
 		if l.kept > 11_000 {

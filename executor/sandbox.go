@@ -166,8 +166,10 @@ func limitsHit(h sandbox.LimitsHit) (s wire.LimitSet) {
 		hit   bool
 		limit wire.LimitSet
 	}{
-		{h.Memory, wire.LimitMemory}, {h.Processes, wire.LimitProcesses},
-		{h.CPUTime, wire.LimitCPUTime}, {h.FileSize, wire.LimitFileSize},
+		{h.Memory, wire.LimitMemory},
+		{h.Processes, wire.LimitProcesses},
+		{h.CPUTime, wire.LimitCPUTime},
+		{h.FileSize, wire.LimitFileSize},
 	} {
 		if l.hit {
 			s |= l.limit

@@ -64,8 +64,10 @@ func generate(t *testing.T, kind keys.Kind) *keys.PrivateKey {
 }
 
 func (m *sessionMaker) welcome() *wire.Welcome {
-	w := &wire.Welcome{Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
-		Limits: wire.SessionLimits{Message: wire.MaxMessage, Window: wire.OutputWindow, Sandbox: 1}}
+	w := &wire.Welcome{
+		Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
+		Limits: wire.SessionLimits{Message: wire.MaxMessage, Window: wire.OutputWindow, Sandbox: 1},
+	}
 	rand.Read(w.Random[:])
 	return w
 }

@@ -104,9 +104,21 @@ func identifiers(change func(sample, what, says string, changes refMap)) {
 		key    uint64
 		size   int
 	}{
-		{"start full", 3, 16}, {"start full", 4, 16}, {"start full", 6, 16}, {"attach full", 3, 16}, {"attach full", 4, 16}, {"attach full", 8, 16},
-		{"started full", 2, 16}, {"started full", 3, 16}, {"hello full", 3, 32}, {"hello full", 4, 16}, {"welcome full", 3, 16}, {"welcome full", 4, 32},
-		{"hop hello full", 6, 16}, {"dial", 2, 32}, {"incoming", 3, 32},
+		{"start full", 3, 16},
+		{"start full", 4, 16},
+		{"start full", 6, 16},
+		{"attach full", 3, 16},
+		{"attach full", 4, 16},
+		{"attach full", 8, 16},
+		{"started full", 2, 16},
+		{"started full", 3, 16},
+		{"hello full", 3, 32},
+		{"hello full", 4, 16},
+		{"welcome full", 3, 16},
+		{"welcome full", 4, 32},
+		{"hop hello full", 6, 16},
+		{"dial", 2, 32},
+		{"incoming", 3, 32},
 	} {
 		change(c.sample, fmt.Sprintf("key %d one byte short", c.key), "byte string of", refMap{c.key: seq(1, c.size-1)})
 		change(c.sample, fmt.Sprintf("key %d one byte long", c.key), "byte string of", refMap{c.key: seq(1, c.size+1)})
@@ -118,9 +130,17 @@ func identifiers(change func(sample, what, says string, changes refMap)) {
 		zero   []byte
 		says   string
 	}{
-		{"start full", 3, zero16, "exec id"}, {"start full", 4, zero16, "instance"}, {"attach full", 3, zero16, "exec id"}, {"attach full", 4, zero16, "instance"},
-		{"started full", 2, zero16, "exec id"}, {"started full", 3, zero16, "log epoch"}, {"hello full", 3, zero32, "random"},
-		{"welcome full", 3, zero16, "session"}, {"welcome full", 4, zero32, "random"}, {"hop hello full", 6, zero16, "instance"}, {"dial", 2, zero32, "executor"},
+		{"start full", 3, zero16, "exec id"},
+		{"start full", 4, zero16, "instance"},
+		{"attach full", 3, zero16, "exec id"},
+		{"attach full", 4, zero16, "instance"},
+		{"started full", 2, zero16, "exec id"},
+		{"started full", 3, zero16, "log epoch"},
+		{"hello full", 3, zero32, "random"},
+		{"welcome full", 3, zero16, "session"},
+		{"welcome full", 4, zero32, "random"},
+		{"hop hello full", 6, zero16, "instance"},
+		{"dial", 2, zero32, "executor"},
 	} {
 		change(c.sample, fmt.Sprintf("key %d is zero", c.key), c.says, refMap{c.key: c.zero})
 		change(c.sample, fmt.Sprintf("key %d is missing", c.key), c.says, refMap{c.key: nil})

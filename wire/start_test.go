@@ -22,9 +22,11 @@ func randomWord(r *rand.Rand, least int) string {
 }
 
 func randomParams(r *rand.Rand) ExecParams {
-	p := ExecParams{ID: NewExecID(), Argv: []string{randomWord(r, 1)}, Arg0: randomWord(r, 0), Dir: randomWord(r, 0),
+	p := ExecParams{
+		ID: NewExecID(), Argv: []string{randomWord(r, 1)}, Arg0: randomWord(r, 0), Dir: randomWord(r, 0),
 		Inherit: EnvInherit(r.IntN(4)), Umask: uint32(r.IntN(0o1000)), Stdin: r.IntN(2) == 0, Merge: r.IntN(2) == 0, Sandbox: SandboxMode(r.IntN(4)),
-		Timeout: time.Duration(r.IntN(1e6)) * time.Millisecond, KillAfter: time.Duration(r.IntN(1e6)) * time.Millisecond}
+		Timeout: time.Duration(r.IntN(1e6)) * time.Millisecond, KillAfter: time.Duration(r.IntN(1e6)) * time.Millisecond,
+	}
 	for range r.IntN(6) {
 		p.Argv = append(p.Argv, randomWord(r, 0))
 	}
@@ -120,8 +122,10 @@ func TestNormalizeRefusesWhatTheWireWould(t *testing.T) {
 
 func TestInfoSurvivesTheWire(t *testing.T) {
 	exit := &ExitStatus{Code: 2, Cause: CauseExited}
-	info := ExecInfo{ID: NewExecID(), Started: time.UnixMilli(1700000000123), Sandbox: SandboxReadOnly, Roots: []string{"/a\xff", "/b"},
-		Grace: 3 * time.Second, TTY: true, Attached: true, Exit: exit}
+	info := ExecInfo{
+		ID: NewExecID(), Started: time.UnixMilli(1700000000123), Sandbox: SandboxReadOnly, Roots: []string{"/a\xff", "/b"},
+		Grace: 3 * time.Second, TTY: true, Attached: true, Exit: exit,
+	}
 	if d := cmp.Diff(info, NewListItem(info).Info(), sameMessage); d != "" {
 		t.Errorf("through a list (-want +got):\n%s", d)
 	}

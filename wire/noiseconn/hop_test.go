@@ -197,7 +197,8 @@ func TestHopEndsWithItsControlStreamOrConnection(t *testing.T) {
 		{"connection closed", func(h *Hop, _ *Conn) error { return h.Transport.Close(wire.CodeRevoked, "") }, wire.CodeRevoked},
 		{"message out of place", func(_ *Hop, relay *Conn) error {
 			return relay.Send(&wire.Started{
-				ID: wire.ExecID{1}, LogEpoch: wire.ID{1}, Window: 1, Sandbox: wire.SandboxReadOnly})
+				ID: wire.ExecID{1}, LogEpoch: wire.ID{1}, Window: 1, Sandbox: wire.SandboxReadOnly,
+			})
 		}, wire.CodeProtocol},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -98,8 +98,10 @@ type channelVector struct {
 func channelVectors() []channelVector {
 	var out []channelVector
 	for _, n := range []uint64{1, 0x0102} {
-		v := channelVector{Hash: fixed("hash", 32), ClientRandom: fixed("client", 32), ExecutorRandom: fixed("executor", 32),
-			Session: fixed("session", 16), Number: n, OpenerRandom: fixed("opener", 32), AnswererRandom: fixed("answerer", 32)}
+		v := channelVector{
+			Hash: fixed("hash", 32), ClientRandom: fixed("client", 32), ExecutorRandom: fixed("executor", 32),
+			Session: fixed("session", 16), Number: n, OpenerRandom: fixed("opener", 32), AnswererRandom: fixed("answerer", 32),
+		}
 		v.Secret = refChannelSecret(v.Hash, v.ClientRandom, v.ExecutorRandom)
 		v.Header = append([]byte{2}, v.Session...)
 		v.Header = append(v.Header, 0, 0, 0, 0, 0, 0, byte(n>>8), byte(n))

@@ -19,8 +19,10 @@ func TestBothSessionClocksBeginWithTheThirdMessage(t *testing.T) {
 	clientNow, executorNow := 1000*time.Hour, 5*time.Second
 	a, b := wiretest.Pipe()
 	hello := &wire.Hello{Versions: wire.Versions, Random: [32]byte{1}}
-	welcome := &wire.Welcome{Versions: wire.Versions, Session: wire.ID{2}, Random: [32]byte{3},
-		Limits: wire.SessionLimits{Message: 1, Window: 1, Sandbox: 1}}
+	welcome := &wire.Welcome{
+		Versions: wire.Versions, Session: wire.ID{2}, Random: [32]byte{3},
+		Limits: wire.SessionLimits{Message: 1, Window: 1, Sandbox: 1},
+	}
 	accepted := make(chan *Conn, 1)
 	go func() {
 		p, err := Accept(t.Context(), b, ResponderConfig{Static: executor, Prologue: EndToEndPrologue(), Clock: func() time.Duration { return executorNow }})

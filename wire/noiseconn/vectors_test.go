@@ -208,19 +208,23 @@ func handshakeVectors(t testing.TB) []*handshakeVector {
 }
 
 func (v *handshakeVector) initiatorConfig(t testing.TB) InitiatorConfig {
-	return InitiatorConfig{Static: productKey(t, keys.Client, v.InitiatorStatic), Peer: [32]byte(v.ResponderPublic), Prologue: v.Prologue,
-		random: bytes.NewReader(v.InitiatorEphemeral), kem: kemKey(t, v.KEMSeed)}
+	return InitiatorConfig{
+		Static: productKey(t, keys.Client, v.InitiatorStatic), Peer: [32]byte(v.ResponderPublic), Prologue: v.Prologue,
+		random: bytes.NewReader(v.InitiatorEphemeral), kem: kemKey(t, v.KEMSeed),
+	}
 }
 
 func (v *handshakeVector) responderConfig(t testing.TB) ResponderConfig {
-	return ResponderConfig{Static: productKey(t, keys.Executor, v.ResponderStatic), Prologue: v.Prologue, Epoch: wire.ID(v.Epoch),
+	return ResponderConfig{
+		Static: productKey(t, keys.Executor, v.ResponderStatic), Prologue: v.Prologue, Epoch: wire.ID(v.Epoch),
 		random: bytes.NewReader(v.ResponderEphemeral), encaps: func(ek []byte) (shared, ct []byte, err error) {
 			k, err := mlkem.NewEncapsulationKey768(ek)
 			if err != nil {
 				return nil, nil, err
 			}
 			return mlkemtest.Encapsulate768(k, v.KEMRandom)
-		}}
+		},
+	}
 }
 
 func TestHandshakeBytesEqualTheVectors(t *testing.T) {
