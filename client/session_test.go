@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,17 +130,17 @@ func TestSessionIsRenewedInTheBackground(t *testing.T) {
 		<-time.After(8 * time.Minute)
 		w.output("echo")
 		w.wantKinds("on the new one", known)
-		var out string
+		var out strings.Builder
 		for e, err := range long.Events(t.Context(), 0) {
 			if err != nil {
 				t.Fatalf("the command that runs since the first session: %v", err)
 			}
 			if e.Chunk != nil {
-				out += string(e.Chunk.Data)
+				out.WriteString(string(e.Chunk.Data))
 			}
 		}
-		if out != "still here\n" {
-			t.Errorf("output %q", out)
+		if out.String() != "still here\n" {
+			t.Errorf("output %q", out.String())
 		}
 	})
 }

@@ -23,6 +23,7 @@ type execution struct {
 	log       *outputLog
 	input     *inputQueue   // nil without stdin
 	exited    chan struct{} // the main process has ended
+	exitedAt  time.Time     // when; set before
 	done      chan struct{} // Exit is in the log
 
 	mu         sync.Mutex
@@ -59,6 +60,7 @@ func (x *execution) supervise() {
 		readers.Go(func() { held[i] = x.readPipe(p) })
 	}
 	ended := x.run.Wait()
+	x.exitedAt = time.Now()
 	close(x.exited)
 	for _, p := range x.run.Outputs() {
 		p.Pipe.SetReadDeadline(time.Now().Add(wire.DrainDeadline))
@@ -111,13 +113,16 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 	left := wire.DrainDeadline
 	buf := make([]byte, wire.MaxChunk)
 	for {
-		after := isClosed(x.exited)
 		begin := time.Now()
-		if after {
+		if isClosed(x.exited) {
 			p.Pipe.SetReadDeadline(begin.Add(left))
 		}
 		n, err := p.Pipe.Read(buf)
+		after := isClosed(x.exited)
 		if after {
+			if begin.Before(x.exitedAt) { // the process has ended during this Read
+				begin = x.exitedAt
+			}
 			left -= time.Since(begin)
 		}
 		n = x.allowOutput(n)

@@ -83,16 +83,16 @@ func TestDetachedCommandThatIsBlockedOnOutputStillEnds(t *testing.T) {
 			return 1
 		})
 		p := command("shouts")
-		begin(t, b, p).Close()
-		<-time.After(wire.DefaultGrace)
-		synctest.Wait()
-		h, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{Control: true})
+		h := begin(t, b, p)
+		viewer, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{}) // who holds nobody up, and helps nobody
 		if err != nil {
 			t.Fatal(err)
 		}
-		exit, err := h.Wait(t.Context())
-		if err != nil || exit.Code != 3 || exit.Cause != wire.CauseTerminated {
-			t.Errorf("ended %+v, %v, want with its own code 3, terminated", exit, err)
+		h.Close()
+		began := time.Now()
+		exit, err := viewer.Wait(t.Context())
+		if err != nil || exit.Code != 3 || exit.Cause != wire.CauseTerminated || time.Since(began) != wire.DefaultGrace {
+			t.Errorf("ended %+v, %v after %v, want with its own code 3, terminated after %v", exit, err, time.Since(began), wire.DefaultGrace)
 		}
 	})
 }

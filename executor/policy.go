@@ -2,6 +2,7 @@ package executor
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/postern-relay/postern/wire"
@@ -37,10 +38,8 @@ func (p Policy) Meet(q Policy) Policy {
 }
 
 func (p *Policy) addRoot(root string) {
-	for _, have := range p.Roots {
-		if have == root {
-			return
-		}
+	if slices.Contains(p.Roots, root) {
+		return
 	}
 	p.Roots = append(p.Roots, root)
 }

@@ -120,6 +120,24 @@ func TestSessionTakesNoChannelWhenItsTimeIsUp(t *testing.T) {
 	}
 }
 
+func TestSecretOfASessionGoesWhenItsClientComesAgain(t *testing.T) {
+	m := newSessionMaker(t)
+	client := generate(t, keys.Client).Public()
+	all := newSessions()
+	for range 5 {
+		if err := all.add(m.found(client), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.now += wire.SessionIdle + time.Second
+	if err := all.add(m.found(client), nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(all.byID) != 1 || len(all.byKey[client]) != 1 {
+		t.Errorf("%d sessions are kept, want the new one only", len(all.byID))
+	}
+}
+
 func TestSessionThatWasReplacedGoesOnForHalfAMinute(t *testing.T) {
 	m := newSessionMaker(t)
 	client, other := generate(t, keys.Client).Public(), generate(t, keys.Client).Public()

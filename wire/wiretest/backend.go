@@ -711,11 +711,11 @@ var backendRows = []backendRow{
 		defer back.Close()
 		r.feed(back, []byte("x\n"))
 		resp := r.all(back, after)
-		var out string
+		var out strings.Builder
 		for _, c := range resp.Chunks {
-			out += string(c.Data)
+			out.WriteString(string(c.Data))
 		}
-		r.equal("output after attaching", out, "after\n")
+		r.equal("output after attaching", out.String(), "after\n")
 		r.equal("exit code", resp.Exit.Code, 8)
 	}},
 	{"ViewersReadAndCannotControl", func(r *row) {
@@ -829,16 +829,16 @@ var backendRows = []backendRow{
 					return
 				}
 				defer p.Close()
-				var out string
+				var out strings.Builder
 				for e, err := range p.Events(r.ctx, 0) {
 					switch {
 					case err != nil:
 						r.Errorf("exec %d: %v", i, err)
 						return
 					case e.Chunk != nil:
-						out += string(e.Chunk.Data)
-					case e.Exit != nil && (e.Exit.Code != i || out != fmt.Sprintf("%d\n", i)):
-						r.Errorf("exec %d printed %q and ended with %d", i, out, e.Exit.Code)
+						out.WriteString(string(e.Chunk.Data))
+					case e.Exit != nil && (e.Exit.Code != i || out.String() != fmt.Sprintf("%d\n", i)):
+						r.Errorf("exec %d printed %q and ended with %d", i, out.String(), e.Exit.Code)
 					}
 				}
 			})
