@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 		sharedMain(os.Args[1])
 	case daemonName:
 		daemonMain(os.Args[1])
+	case poolMountName:
+		poolMountMain(os.Args[1])
+	case poolDaemonName:
+		poolDaemonMain(os.Args[1])
 	}
 	code := m.Run()
 	if probeDir != "" {

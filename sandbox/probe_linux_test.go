@@ -213,6 +213,20 @@ func probeMain(args []string) {
 			c.Close()
 		}
 		say(err)
+	case "serve": // on an own port, which it tells, and on a name, until killed
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			say(err)
+			break
+		}
+		if _, err := net.Listen("unix", args[1]); err != nil {
+			say(err)
+			break
+		}
+		fmt.Println("port", tcp.Addr().(*net.TCPAddr).Port)
+		for {
+			_, _ = unix.Poll(nil, -1)
+		}
 	case "listen": // a server on the own loopback works
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err == nil {

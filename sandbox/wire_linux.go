@@ -126,7 +126,7 @@ func (c *control) send(kind byte, body []byte, fds ...int) error {
 		return err != unix.EAGAIN
 	})
 	if werr != nil {
-		return werr
+		return errors.Join(os.ErrClosed, werr) // nothing else ends the wait
 	}
 	return err
 }
