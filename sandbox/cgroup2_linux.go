@@ -65,7 +65,7 @@ func makeRoom(dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, f := range strings.Fields(string(b)) {
+	for f := range strings.FieldsSeq(string(b)) {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func makeRoom(dir string) error {
 			return errors.New("other processes are in the daemon's group")
 		}
 	}
-	for _, f := range strings.Fields(string(b)) {
+	for f := range strings.FieldsSeq(string(b)) {
 		pid, _ := strconv.ParseUint(f, 10, 64)
 		if err := writeGroup(leaf, "cgroup.procs", pid); err != nil {
 			return err
