@@ -224,7 +224,7 @@ func TestAttemptThatWasOvertakenDisplacesNobody(t *testing.T) {
 
 func TestSlowViewerGetsAGapAndHoldsNobody(t *testing.T) {
 	onMachine(t, func(t *testing.T, m *machine) {
-		const size = 3 * wire.OutputWindow
+		const size = 3 * wire.OutputKeep
 		g := m.newGuest()
 		r := m.runner
 		ready := make(chan struct{})
