@@ -44,6 +44,7 @@ type bench struct {
 	workspace  string
 	policy     Policy
 	warm, cold *Launcher
+	spare      *Launcher // with a spare init, but no sandbox of the policy
 	null       *os.File
 	filter     *os.File // of system calls, for bubblewrap
 	bwrap      string
@@ -65,6 +66,7 @@ func newBench(b *testing.B) *bench {
 	n.policy = Policy{Mode: WorkspaceWrite, Roots: []string{n.workspace}, HiddenPaths: []string{hidden}}
 	n.warm = newLauncher(b, Options{AllowFullAccess: true})
 	n.cold = newLauncher(b, Options{AllowFullAccess: true, WarmPerPolicy: -1})
+	n.spare = newLauncher(b, Options{WarmTotal: 1})
 	var err error
 	if n.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		b.Fatal(err)
@@ -161,6 +163,21 @@ func settle(l *Launcher) {
 	}
 }
 
+// settleSpare waits for the spare, and ends sandboxes made ahead.
+func (n *bench) settleSpare(b *testing.B) {
+	p := n.spare.pool
+	await(b, "a spare init", func() bool {
+		p.mu.Lock()
+		for _, s := range p.shelves {
+			s.want = 0
+		}
+		have := p.spare != nil
+		p.mu.Unlock()
+		p.flush()
+		return have
+	})
+}
+
 func (p *pool) wanted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,6 +227,7 @@ func BenchmarkStart(b *testing.B) {
 		{"plain", n.plain, nil},
 		{"cold", func() error { return runOnce(n.cold, n.policy) }, restCold},
 		{"warm", func() error { return runOnce(n.warm, n.policy) }, restWarm},
+		{"spare", func() error { return runOnce(n.spare, n.policy) }, func() { n.settleSpare(b) }},
 		{"full-access-cold", func() error { return runOnce(n.cold, full) }, restCold},
 		{"full-access-warm", func() error { return runOnce(n.warm, full) }, restWarm},
 	}
@@ -230,7 +248,7 @@ func BenchmarkStart(b *testing.B) {
 		b.ReportMetric(float64(t.median().Nanoseconds()), "ns/op")
 		b.ReportMetric(float64(t.median())/float64(plain.median()), "x-plain")
 	}
-	for _, name := range []string{"plain", "cold", "warm", "full-access-cold", "full-access-warm", "bwrap"} {
+	for _, name := range []string{"plain", "cold", "spare", "warm", "full-access-cold", "full-access-warm", "bwrap"} {
 		b.Run(name, func(b *testing.B) {
 			if name == "bwrap" && n.bwrap == "" {
 				b.Skip("bwrap is not installed: nothing to compare with")

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"errors"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -19,12 +21,8 @@ const (
 	roleTry     = rolePrefix + "probe"   // tries one layer, for Probe
 )
 
-// Descriptors that a hidden role starts with.
-const (
-	controlFD = 3
-	setupFD   = 4
-	treesFD   = 5
-)
+// controlFD is the descriptor that a hidden role starts with.
+const controlFD = 3
 
 // exitBroken is how a hidden role ends when it cannot do its work. All of them end by
 // unix.Exit: they have nothing to flush, and the race detector's own end takes a
@@ -85,20 +83,13 @@ func build() error {
 	if err != nil {
 		return fail("init program", "", err)
 	}
-	if exe, err = outOfTheWay(exe); err != nil {
-		return fail("init program", "", err)
-	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fail("init", "", err)
 	}
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fail("descriptors", "", err)
 	}
-	b, err := readMemfd(setupFD)
-	if err != nil {
-		return fail("request", "", err)
-	}
-	s, err := decodeSetup(b)
+	s, err := awaitSetup()
 	if err != nil {
 		return fail("request", "", err)
 	}
@@ -136,6 +127,34 @@ func build() error {
 	return fail("init program", "", syscall.Exec("/proc/self/fd/"+itoa(exe), argv, helperEnv()))
 }
 
+// awaitSetup waits, for long in an init that was started ahead.
+func awaitSetup() (*setup, error) {
+	kind, body, trees, err := recvLarge(controlFD)
+	if errors.Is(err, io.EOF) {
+		unix.Exit(0) // the daemon has no use for this one any more
+	}
+	if err != nil {
+		return nil, err
+	}
+	if kind != msgSetup {
+		return nil, errors.New("not a set-up")
+	}
+	s, err := decodeSetup(body)
+	if err != nil {
+		return nil, err
+	}
+	for i := range s.pieces {
+		p := &s.pieces[i]
+		if p.tree >= len(trees) {
+			return nil, errors.New("a mount is missing")
+		}
+		if p.tree >= 0 {
+			p.tree = trees[p.tree]
+		}
+	}
+	return s, nil
+}
+
 // levelStanding gives up what a daemon may have been given above others: protection
 // from the kernel's out-of-memory choice, and a negative nice value. The other way
 // round needs rights that nobody has here, and is left as it is.
@@ -145,13 +164,6 @@ func levelStanding() {
 		_ = os.WriteFile(file, []byte("0"), 0)
 	}
 	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 0)
-}
-
-// outOfTheWay moves a descriptor above those that are numbered by agreement.
-func outOfTheWay(fd int) (int, error) {
-	hi, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 64)
-	unix.Close(fd)
-	return hi, err
 }
 
 // helperEnv is all that a hidden role gets: nothing of the daemon's environment.

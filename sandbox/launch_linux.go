@@ -168,7 +168,7 @@ func (l *Launcher) make(p Policy) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	proc, err := l.launch(pl)
+	proc, err := l.launch(pl, l.pool.takeSpare(pl.setup.full))
 	if err != nil {
 		pl.release()
 		return nil, err
@@ -226,25 +226,31 @@ func (l *Launcher) runFor(p Policy, c Command) *run {
 	return r
 }
 
-// launch starts an init, which prepares everything but the command itself.
-func (l *Launcher) launch(pl *plan) (*Process, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, &SetupError{Stage: "socket", Err: err}
+// launch has an init prepare everything but the command itself. A spare is one that
+// has been started ahead, or nil.
+func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
+	if len(pl.trees) > maxTrees {
+		spare.discard()
+		return nil, &SetupError{Stage: "policy", Err: fmt.Errorf("%d roots and protected names are too many: at most %d", len(pl.trees), maxTrees)}
 	}
-	ctl, err := newControl(pair[0])
-	if err != nil {
-		unix.Close(pair[1])
-		return nil, &SetupError{Stage: "socket", Err: err}
+	b := spare
+	if b == nil {
+		var err error
+		if b, err = l.fork(pl.setup.full); err != nil {
+			return nil, err
+		}
 	}
-	pid, pidfd, err := l.fork(pl, pair[1])
-	unix.Close(pair[1])
+	if !pl.setup.full {
+		if err := sendLarge(b.ctl.send, msgSetup, pl.setup.encode(), pl.trees...); err != nil {
+			b.discard()
+			if spare != nil {
+				return l.launch(pl, nil)
+			}
+			return nil, &SetupError{Stage: "request", Err: err}
+		}
+	}
 	pl.closeTrees()
-	if err != nil {
-		ctl.close()
-		return nil, err
-	}
-	p := newProcess(l, pid, pidfd, ctl, pl)
+	p := newProcess(l, b.pid, b.pidfd, b.ctl, pl)
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	l.mu.Unlock()
@@ -252,25 +258,51 @@ func (l *Launcher) launch(pl *plan) (*Process, error) {
 	return p, nil
 }
 
+// blank is an init in its namespaces that waits to be told what to build. It knows no
+// policy.
+type blank struct {
+	pid, pidfd int
+	ctl        *control
+	mounts     uint64 // generation of the mounts that its namespace has a copy of
+}
+
 // fork has the spawner start an init.
-func (l *Launcher) fork(pl *plan, ctl int) (pid, pidfd int, err error) {
+func (l *Launcher) fork(full bool) (*blank, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, &SetupError{Stage: "socket", Err: err}
+	}
+	defer unix.Close(pair[1])
+	ctl, err := newControl(pair[0])
+	if err != nil {
+		return nil, &SetupError{Stage: "socket", Err: err}
+	}
 	var w writer
 	w.num(uint64(l.id.uid))
 	w.num(uint64(l.id.gid))
-	w.flag(pl.setup.full)
-	fds := []int{ctl}
-	if !pl.setup.full {
-		if len(pl.trees) > maxTrees {
-			return 0, -1, &SetupError{Stage: "policy", Err: fmt.Errorf("%d roots and protected names are too many: at most %d", len(pl.trees), maxTrees)}
-		}
-		request, err := memfd("sandbox-setup", pl.setup.encode())
-		if err != nil {
-			return 0, -1, &SetupError{Stage: "request", Err: err}
-		}
-		defer unix.Close(request)
-		fds = append(append(fds, request), pl.trees...)
+	w.flag(full)
+	b := &blank{ctl: ctl}
+	if b.pid, b.pidfd, err = l.ask(msgFork, w.b, pair[1]); err != nil {
+		ctl.close()
+		return nil, err
 	}
-	return l.ask(msgFork, w.b, fds...)
+	return b, nil
+}
+
+// discard ends an init that is not to be used. It may be called on nil.
+func (b *blank) discard() {
+	if b == nil {
+		return
+	}
+	_ = unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0)
+	fds := []unix.PollFd{{Fd: int32(b.pidfd), Events: unix.POLLIN}}
+	for {
+		if _, err := unix.Poll(fds, -1); err != unix.EINTR {
+			break
+		}
+	}
+	unix.Close(b.pidfd)
+	b.ctl.close()
 }
 
 // attr makes new namespaces in which the child is the command's user, and nobody

@@ -234,7 +234,7 @@ func (l *Launcher) addPiece(pl *plan, fd int, path string, st *unix.Stat_t, read
 			return err
 		}
 		pl.trees = append(pl.trees, tree)
-		pc.tree = treesFD + len(pl.trees) - 1
+		pc.tree = len(pl.trees) - 1
 	}
 	pl.setup.pieces = append(pl.setup.pieces, pc)
 	return nil

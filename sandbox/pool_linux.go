@@ -36,12 +36,16 @@ type pool struct {
 	stop     context.CancelFunc
 	wake     chan struct{}
 	keeper   sync.WaitGroup
-	start    sync.Once
 	making   sync.Mutex // held while a sandbox is made
 
 	mu      sync.Mutex
 	shelves map[string]*shelf // by policyKey
-	stats   Stats
+
+	spare      *blank // or nil
+	spareUsed  time.Time
+	spareAt    time.Time // when to make the next one
+	spareRetry time.Duration
+	stats      Stats
 }
 
 // shelf holds the sandboxes of one policy. Its fields are guarded by pool.mu.
@@ -82,6 +86,10 @@ func newPool(l *Launcher, o Options) *pool {
 		return nil
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
+	if !o.AllowFullAccess { // else there may never be a use for it
+		p.spareUsed = time.Now()
+	}
+	p.keeper.Go(p.keep)
 	return p
 }
 
@@ -93,6 +101,7 @@ func (p *pool) close() {
 	p.stop()
 	p.keeper.Wait()
 	p.flush()
+	p.spare.discard()
 	p.mounts.close()
 }
 
@@ -188,8 +197,13 @@ func (p *pool) used(key string, policy Policy, hit bool) {
 	if s.retry == 0 {
 		s.fillAt = s.used.Add(refillDelay)
 	}
+	if policy.Mode != FullAccess {
+		p.spareUsed = s.used
+		if p.spareRetry == 0 {
+			p.spareAt = s.fillAt
+		}
+	}
 	p.mu.Unlock()
-	p.start.Do(func() { p.keeper.Go(p.keep) })
 	p.poke()
 }
 
@@ -210,6 +224,15 @@ func (p *pool) keep() {
 			p.fill(s)
 			continue
 		}
+		p.mu.Lock()
+		spareWait, unused := p.spareIn(time.Now())
+		p.mu.Unlock()
+		unused.discard()
+		if spareWait == 0 {
+			p.makeSpare()
+			continue
+		}
+		wait = min(wait, spareWait)
 		timer.Reset(wait)
 		select {
 		case <-timer.C:
@@ -293,7 +316,7 @@ func (p *pool) build(policy Policy) (*warm, error) {
 		pl.release()
 		return nil, errMoved
 	}
-	w.proc, err = p.launcher.launch(pl)
+	w.proc, err = p.launcher.launch(pl, nil)
 	if err != nil {
 		pl.release()
 		return nil, err

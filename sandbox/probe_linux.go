@@ -25,6 +25,7 @@ func Probe(ctx context.Context, o Options) Report {
 		}
 		r.Layers = append(r.Layers, l)
 	}
+	o.WarmPerPolicy = -1 // nothing is to be kept
 	l, err := NewLauncher(o)
 	if err != nil {
 		add("options", err)
@@ -142,7 +143,7 @@ func (l *Launcher) tryAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := l.launch(pl)
+	p, err := l.launch(pl, nil)
 	if err != nil {
 		pl.release()
 		return err

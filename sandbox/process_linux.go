@@ -86,16 +86,7 @@ func (p *Process) exec(ctx context.Context, r *run, c Command) error {
 
 func (p *Process) sendCommand(r *run, c Command) error {
 	r.held = p.fresh != nil
-	body := r.encode()
 	var fds []int
-	if len(body) > maxInline {
-		request, err := memfd("sandbox-command", body)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(request)
-		body, fds = nil, append(fds, request)
-	}
 	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
 	null := -1
 	for _, f := range files {
@@ -123,7 +114,7 @@ func (p *Process) sendCommand(r *run, c Command) error {
 		}
 		fds = append(fds, fd)
 	}
-	err := p.sendInit(msgRun, body, fds...)
+	err := sendLarge(p.sendInit, msgRun, r.encode(), fds...)
 	runtime.KeepAlive(files)
 	if err != nil || p.fresh == nil {
 		return err

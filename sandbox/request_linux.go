@@ -16,8 +16,8 @@ type piece struct {
 	path     string
 	dev, ino uint64 // what the daemon saw there
 	readOnly bool
-	// tree is the number of the inherited descriptor that holds the mount already
-	// made by a root daemon, or -1 when the init makes it.
+	// tree is the mount already made by a root daemon, counted in the order in which
+	// they are sent, or -1 when the init makes it. The init puts the descriptor here.
 	tree int
 	file bool // not a directory
 }

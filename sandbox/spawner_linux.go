@@ -197,7 +197,7 @@ func serveSpawn(kind byte, body []byte, fds []int) (int, int, error) {
 }
 
 // fork clones an init. It is the only place that makes sandbox namespaces for
-// commands. The files are its control socket, its request and its mounts.
+// commands. The file is its control socket.
 func (id *identity) fork(full bool, files []int) (pid, pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"io"
 	"os"
 	"runtime"
 	"strconv"
@@ -75,15 +76,12 @@ func rehearse() {
 
 // awaitCommand waits, in a sandbox that was made ahead for long.
 func awaitCommand() (*run, []int, error) {
-	kind, body, fds, err := recvInto(make([]byte, 1+maxInline), controlFD, 0)
-	if err != nil {
+	kind, body, fds, err := recvLarge(controlFD)
+	if errors.Is(err, io.EOF) {
 		unix.Exit(0) // the daemon has no use for this one any more
 	}
-	if kind == msgRun && len(body) == 0 && len(fds) == 4 {
-		if body, err = readMemfd(fds[0]); err != nil {
-			return nil, nil, err
-		}
-		fds = fds[1:]
+	if err != nil {
+		return nil, nil, err
 	}
 	if kind != msgRun || len(fds) != 3 {
 		return nil, nil, errors.New("not a command")
@@ -175,13 +173,14 @@ func reserve() {
 
 var reserved []byte // keeps the compiler from leaving it out
 
-// obey carries out what the daemon says. When the daemon is gone everything goes.
+// obey carries out what the daemon says. When its lease is over everything goes.
 func (s *supervisor) obey() {
 	<-s.running
 	for {
 		kind, body, fds, err := recvMessage(controlFD, 0)
 		closeAll(fds)
 		if err != nil {
+			outlive()
 			s.killAll()
 			unix.Exit(exitBroken)
 		}

@@ -17,7 +17,8 @@ const (
 	msgTTY     = 'T' // init: carries the terminal's master
 	msgStarted = 'S' // init: exec has succeeded
 	msgExit    = 'X' // init: how the command ended; nothing else lives
-	msgRun     = 'C' // daemon: the command and its stdio; a large one is in a memfd before them
+	msgSetup   = 'P' // daemon: what to build, and mounts for it
+	msgRun     = 'C' // daemon: the command and its stdio
 	msgGo      = 'Y' // daemon: a command that was held may run
 	msgSignal  = 'G' // daemon: signal and scope
 	msgKill    = 'K' // daemon: kill everything
@@ -27,7 +28,7 @@ const (
 
 const (
 	maxMessage = 8 << 10
-	maxInline  = 32 << 10 // of a command that is sent without a memfd
+	maxInline  = 32 << 10 // of a request that is sent without a memfd
 	maxFDs     = maxTrees + 4
 )
 
@@ -42,14 +43,13 @@ func recvInto(buf []byte, fd, flags int) (kind byte, body []byte, fds []int, err
 	var n, oobn, rflags int
 	for {
 		n, oobn, rflags, _, err = unix.Recvmsg(fd, buf, oob, flags|unix.MSG_CMSG_CLOEXEC)
-		if err != unix.EINTR {
+		// ECONNRESET tells, once, that the other end left something unread; its own
+		// last words come after that.
+		if err != unix.EINTR && err != unix.ECONNRESET {
 			break
 		}
 	}
 	if err != nil {
-		if err == unix.ECONNRESET {
-			err = io.EOF
-		}
 		return 0, nil, nil, err
 	}
 	if oobn > 0 {
@@ -84,6 +84,30 @@ func sendMessage(fd, flags int, kind byte, body []byte, fds ...int) error {
 			return err
 		}
 	}
+}
+
+// sendLarge sends a request of any length: one that is not short travels in a memfd,
+// the first of the descriptors, and the body is empty.
+func sendLarge(send func(kind byte, body []byte, fds ...int) error, kind byte, body []byte, fds ...int) error {
+	if len(body) <= maxInline {
+		return send(kind, body, fds...)
+	}
+	fd, err := memfd("sandbox-request", body)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return send(kind, nil, append([]int{fd}, fds...)...)
+}
+
+// recvLarge is the other end of sendLarge.
+func recvLarge(fd int) (kind byte, body []byte, fds []int, err error) {
+	kind, body, fds, err = recvInto(make([]byte, 1+maxInline), fd, 0)
+	if err != nil || len(body) > 0 || len(fds) == 0 {
+		return kind, body, fds, err
+	}
+	body, err = readMemfd(fds[0])
+	return kind, body, fds[1:], err
 }
 
 // control is the daemon's end of the socket. It waits in the runtime's poller, so
