@@ -184,7 +184,7 @@ func limitCgroup(l Limits) bool { return l.MemoryBytes != 0 || l.Processes != 0 
 // left for the init to set.
 func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 	p.limits = r.limits
-	if !limitCgroup(r.limits) {
+	if !limitCgroup(r.limits) || testOnlyOmit.limits {
 		return r, nil
 	}
 	l.cgroupsOnce.Do(func() { l.cgroups = findCgroups() })
