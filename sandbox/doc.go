@@ -7,11 +7,15 @@
 //
 // The daemon (any program with Init as the first statement of main) checks the
 // policy, opens the roots without following symbolic links, holds the places of
-// missing protected names, and makes ID-mapped mounts when it is root. Requests
-// travel in memfds, results over a SOCK_SEQPACKET pair per command; nothing travels
-// in argv or in the environment, both of which can be read by others.
+// missing protected names, and makes ID-mapped mounts when it is root. Requests and
+// results travel over a SOCK_SEQPACKET pair per command, long requests in a memfd;
+// nothing of a command travels in argv or in the environment, both of which can be
+// read by others.
 //
-// The spawner is the daemon's own binary under another argv[0], one per Launcher.
+// The helpers are the daemon's own binary under another argv[0]. They begin when this
+// package is initialized, before main and before packages they have no use for.
+//
+// The spawner is such a helper, one per Launcher.
 // It clones each init, in new user, mount, pid, ipc, uts, cgroup and network
 // namespaces, already as the command's user, and reaps it. It exists because such a
 // clone copies page tables, which costs tens of milliseconds from a daemon that has
@@ -22,7 +26,8 @@
 // capabilities that its own namespaces give it, and ends by executing itself
 // without any. The second is as confined as the command and not dumpable; it runs
 // the command, passes signals on, reaps orphans, kills what is left when the
-// command ends, and ends everything when its socket to the daemon closes.
+// command ends, and ends everything when its socket to the daemon closes and the
+// lease (lease_linux.go: none) is over.
 //
 // The command has descriptors 0, 1 and 2, its own session, default signal
 // dispositions and no blocked signals. A negative nice value or out-of-memory
@@ -34,7 +39,8 @@
 //
 //  1. daemon: policy, roots, protected names, ID-mapped mounts
 //  2. spawner: clone with all namespaces
-//  3. init, first life: not dumpable, every descriptor close-on-exec, loopback up
+//  3. init, first life: not dumpable, every descriptor close-on-exec, its instructions
+//     from the daemon, loopback up
 //  4. the whole tree cloned read-only, nosuid and nodev, and pivoted into; sources
 //     are taken from the old root by descriptor
 //  5. own /proc and /dev, masks, private /tmp, /var/tmp, /run and HOME, account
@@ -44,6 +50,31 @@
 //     inside the view; fork, new session, terminal, exec of the command
 //
 // Start returns after that last exec has succeeded.
+//
+// # Made ahead
+//
+// All but step 7 costs about ten times a plain start, so that the pool (pool_linux.go)
+// does it ahead. After a Start of a policy it makes sandboxes of that policy which wait
+// for their command: one, and up to Options.WarmPerPolicy once one has been used. Each
+// serves one command and is never put back. It is used only if the policy still meets
+// the same files (sight_linux.go): the same inodes at every root, protected name and
+// hidden path, the same owners, the same set of names that exist, the same account
+// files, and no change in the host's mount table. The waiting init keeps all those
+// inodes in use, so that a number cannot come to mean another file, and it runs
+// nothing before that check has passed. Anything else, and the command gets a sandbox
+// made for it. For policies without a ready sandbox one spare init waits in its
+// namespaces (spare_linux.go). Refilling is done one sandbox at a time, after the start
+// and in the background; failures are counted in Stats and wait before the next try.
+//
+// What users can notice of it: the placeholders of missing protected names stay for
+// Options.WarmIdle after the last Start, or until Close, instead of going with the
+// command. They are empty directories: git does not see them, git init fills .git in
+// place, and what is in them by then stays; but git clone into the workspace itself
+// wants it empty, and rmdir of a placeholder only costs the ready sandboxes. A file
+// system can be unmounted meanwhile, but its device stays busy until the sandboxes are
+// dropped, which the next Start, the idle time or Close does. With WarmPerPolicy below
+// zero nothing is kept, and places are gone when Wait returns. BENCHMARKS.md has the
+// figures.
 //
 // # Identity
 //

@@ -156,14 +156,15 @@ type Options struct {
 	ReadRoots, UnixSockets []string
 	// WarmPerPolicy is how many sandboxes are kept ready for each policy in use, so
 	// that the next command of it starts in a fraction of the time. Each serves one
-	// command. Zero means 2; a negative number keeps none.
+	// command. Zero means 2; a negative number keeps nothing ready at all.
 	WarmPerPolicy int
 	// WarmTotal bounds the ready sandboxes of all policies together; each takes some
-	// 2 MiB of memory. Zero means 16; a negative number keeps none.
+	// 1.5 MiB of memory. Zero means 16; a negative number keeps nothing ready. One
+	// spare process that is bound to no policy comes on top.
 	WarmTotal int
 	// WarmIdle is how long ready sandboxes are kept after the last Start of their
 	// policy, and with them the placeholders of missing protected names. Zero means
-	// one minute; a negative duration keeps none.
+	// one minute; a negative duration keeps nothing ready.
 	WarmIdle time.Duration
 }
 
