@@ -175,6 +175,7 @@ func TestReadySandboxesDieWithTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	r := bufio.NewReader(pipe)
 	readLine(t, r)
 	pid, err := strconv.Atoi(readLine(t, r))
