@@ -28,6 +28,7 @@ type conversation struct {
 
 	mu      sync.Mutex
 	replies []wire.Message
+	acting  bool        // a request is being carried out; its answer comes before Exit
 	stop    *wire.Error // end the conversation, and say this
 }
 
@@ -175,6 +176,7 @@ func (c *conversation) end(e *wire.Error) {
 func (c *conversation) reply(m wire.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.acting = false
 	if len(c.replies) >= maxReplies {
 		return wire.Errorf(wire.CodeProtocol, "too many requests without reading the answers")
 	}
@@ -260,6 +262,9 @@ func (c *conversation) input(m *wire.Input) error {
 
 // request acts once on each number of a client instance, and answers every time.
 func (c *conversation) request(number uint64, do func() error) error {
+	c.mu.Lock()
+	c.acting = true
+	c.mu.Unlock()
 	var err error
 	if c.process.x.firstTime(c.claim.instance, number) {
 		err = do()

@@ -37,7 +37,7 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 				return err
 			}
 		}
-		if next, done, err := c.sendOutput(sent); err != nil || done {
+		if next, done, err := c.sendOutput(ctx, sent); err != nil || done {
 			return err
 		} else if next != sent {
 			sent = next
@@ -139,6 +139,24 @@ func (c *conversation) sendOutput(sent position) (next position, done bool, err 
 		return sent, false, err
 	}
 	return next, true, c.conn.CloseWrite()
+}
+
+// settle waits for the request that is being carried out: a signal that ended the command
+// is answered before Exit, or the client could not know that it arrived.
+func (c *conversation) settle(ctx context.Context) bool {
+	for {
+		c.mu.Lock()
+		acting := c.acting
+		c.mu.Unlock()
+		if !acting {
+			return true
+		}
+		select {
+		case <-c.poke:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // started is the first message of the answer to Start and Attach.
