@@ -258,53 +258,6 @@ func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
 	return p, nil
 }
 
-// blank is an init in its namespaces that waits to be told what to build. It knows no
-// policy.
-type blank struct {
-	pid, pidfd int
-	ctl        *control
-	mounts     uint64 // generation of the mounts that its namespace has a copy of
-}
-
-// fork has the spawner start an init.
-func (l *Launcher) fork(full bool) (*blank, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, &SetupError{Stage: "socket", Err: err}
-	}
-	defer unix.Close(pair[1])
-	ctl, err := newControl(pair[0])
-	if err != nil {
-		return nil, &SetupError{Stage: "socket", Err: err}
-	}
-	var w writer
-	w.num(uint64(l.id.uid))
-	w.num(uint64(l.id.gid))
-	w.flag(full)
-	b := &blank{ctl: ctl}
-	if b.pid, b.pidfd, err = l.ask(msgFork, w.b, pair[1]); err != nil {
-		ctl.close()
-		return nil, err
-	}
-	return b, nil
-}
-
-// discard ends an init that is not to be used. It may be called on nil.
-func (b *blank) discard() {
-	if b == nil {
-		return
-	}
-	_ = unix.PidfdSendSignal(b.pidfd, unix.SIGKILL, nil, 0)
-	fds := []unix.PollFd{{Fd: int32(b.pidfd), Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(fds, -1); err != unix.EINTR {
-			break
-		}
-	}
-	unix.Close(b.pidfd)
-	b.ctl.close()
-}
-
 // attr makes new namespaces in which the child is the command's user, and nobody
 // else exists. The capabilities count only in the new user namespace, and end with
 // the first life of the init.

@@ -168,6 +168,18 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 	}
 }
 
+func TestPlacesHeldForOtherPoliciesDoNotFailAStart(t *testing.T) {
+	l := newLauncher(t, Options{})
+	ws := workspace(t)
+	prepare(t, l, Policy{Mode: WorkspaceWrite, Roots: []string{ws}})
+	if err := errors.Join(os.Remove(ws+"/.git"), os.Mkdir(ws+"/.git", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if out := runShell(t, l, Policy{Mode: WorkspaceWrite, Roots: []string{ws}, TmpBytes: 1 << 20}, "echo x > .git/config"); out.ExitCode == 0 {
+		t.Error("the new .git is not protected")
+	}
+}
+
 func TestRootOfAnotherOwnerIsMappedAnew(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("files cannot be given to another user without root")

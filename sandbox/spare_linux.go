@@ -1,10 +1,6 @@
 package sandbox
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "time"
 
 // A start for which no sandbox is ready still need not begin from nothing: the pool
 // keeps one init that has its namespaces and waits to be told what to build. It fits
@@ -25,16 +21,6 @@ func (p *pool) takeSpare(full bool) *blank {
 		return nil
 	}
 	return b
-}
-
-// broken tells whether the init has ended or has an error to tell, which it would not
-// have if it was started now.
-func (b *blank) broken() bool {
-	n, err := 0, error(nil)
-	cerr := b.ctl.rc.Control(func(fd uintptr) {
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	})
-	return n != 0 || err != nil || cerr != nil
 }
 
 // spareIn is how long it is until the spare is due: its end if there is one, which
