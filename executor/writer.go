@@ -117,7 +117,7 @@ func (c *conversation) sendInputAck(last *inputAck) error {
 }
 
 // sendOutput sends what the log holds after sent, and FIN after Exit.
-func (c *conversation) sendOutput(sent position) (next position, done bool, err error) {
+func (c *conversation) sendOutput(ctx context.Context, sent position) (next position, done bool, err error) {
 	r, next := c.process.x.log.readFrom(sent, defaultRead)
 	if r.Gap != nil {
 		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
