@@ -44,7 +44,7 @@ func takeAway(answer verdict, numbers ...uint32) error {
 func crippledMain(what string) {
 	var err error
 	switch what {
-	case "userns":
+	case "userns", "userns of root":
 		err = os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("0"), 0)
 	case "landlock":
 		err = takeAway(notThere, unix.SYS_LANDLOCK_CREATE_RULESET)
@@ -146,6 +146,7 @@ func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
 	}
 	for _, c := range []struct{ what, layer, remedy, probe string }{
 		{"userns", "user namespaces", "user.max_user_namespaces", "user namespaces"},
+		{"userns of root", "user namespaces", "user.max_user_namespaces", "user namespaces"},
 		{"landlock", "landlock", "lsm=", "landlock"},
 		{"seccomp", "seccomp", "CONFIG_SECCOMP_FILTER", "seccomp"},
 		{"mounts", "mount view", "5.15", "complete sandbox"},
@@ -156,6 +157,13 @@ func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
 		id := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}}
 		gid := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: id, GidMappings: gid}
+		if c.what == "userns of root" {
+			if os.Getuid() != 0 {
+				continue // only root can be root there with other users beside it
+			}
+			all := []syscall.SysProcIDMap{{Size: 1 << 17}}
+			cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
+		}
 		if c.what == "userns" {
 			cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_RESOURCE, unix.CAP_SYS_ADMIN}
 		}

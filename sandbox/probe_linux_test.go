@@ -240,8 +240,12 @@ func probeMain(args []string) {
 		}
 		say(err)
 	default:
-		fmt.Println("no such probe:", args[0])
-		unix.Exit(2)
+		more, ok := checkProbes[args[0]]
+		if !ok {
+			fmt.Println("no such probe:", args[0])
+			unix.Exit(2)
+		}
+		more(args[1:])
 	}
 	unix.Exit(0)
 }
