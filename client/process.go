@@ -73,7 +73,8 @@ func (p *RemoteProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.Read
 		case <-ctx.Done():
 			return wire.ReadResponse{}, context.Cause(ctx)
 		}
-	} else if ctx.Err() != nil {
+	}
+	if ctx.Err() != nil {
 		return wire.ReadResponse{}, context.Cause(ctx)
 	}
 	resp, ok, err := p.output.read(r.After, r.MaxBytes)

@@ -55,7 +55,8 @@ func (p *LocalProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadR
 		case <-ctx.Done():
 			return wire.ReadResponse{}, context.Cause(ctx)
 		}
-	} else if ctx.Err() != nil {
+	}
+	if ctx.Err() != nil {
 		return wire.ReadResponse{}, context.Cause(ctx)
 	}
 	return p.read(r.After, r.MaxBytes), nil
