@@ -114,7 +114,14 @@ var protectionChecks = []check{
 		id: "P09", attempt: "make the root a symbolic link before the command", refused: true, want: syscall.ELOOP.Error(),
 		prepare: func(s *stage) error { return os.Symlink("out", s.path("evil")) },
 		policy:  func(s *stage, p *Policy) { p.Roots = []string{s.path("evil")} },
-		script:  `echo x > $B/evil/new`, host: "no such file", see: missing("out/new"), carried: byDaemon,
+		script:  `echo x > $B/evil/new`, host: "no such file; a root below the link is refused too", carried: byDaemon,
+		see: every(missing("out/new"), func(s *stage) error {
+			_, err := s.launcher.Start(noContext, Policy{Mode: WorkspaceWrite, Roots: []string{s.path("evil/sub")}}, Command{Argv: []string{"true"}})
+			if !errors.Is(err, syscall.ELOOP) {
+				return fmt.Errorf("a root below the link: %v", err)
+			}
+			return nil
+		}),
 	},
 	{
 		id: "P10", attempt: "make a protected name a symbolic link before the command", refused: true, want: syscall.ELOOP.Error(),

@@ -169,3 +169,38 @@ func runProbe(t *testing.T, l *Launcher, p Policy, args ...string) string {
 	}
 	return strings.TrimSpace(out.stdout + out.stderr)
 }
+
+// outsideTmp makes a directory that the private folders of the view do not cover and
+// that commands of another user can reach.
+func outsideTmp(t *testing.T) string {
+	t.Helper()
+	cwd, _ := os.Getwd()
+	for _, parent := range []string{cwd, os.Getenv("HOME"), "/srv"} {
+		if !filepath.IsAbs(parent) || !searchable(parent) {
+			continue
+		}
+		private := false
+		for _, d := range []string{"/tmp", "/var/tmp", "/run", "/dev"} {
+			private = private || within(parent, d)
+		}
+		if private {
+			continue
+		}
+		if dir, err := os.MkdirTemp(parent, "sandbox-test"); err == nil {
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			return dir
+		}
+	}
+	t.Skip("needs a working directory, HOME or /srv that is writable, open to all users and not below /tmp")
+	return ""
+}
+
+// searchable tells whether the commands of this process's daemons can reach path.
+func searchable(path string) bool {
+	for ; os.Getuid() == 0 && path != "/"; path = filepath.Dir(path) {
+		if st, err := os.Stat(path); err != nil || st.Mode()&0o001 == 0 {
+			return false
+		}
+	}
+	return true
+}
