@@ -175,7 +175,7 @@ func levelStanding() {
 }
 
 // helperEnv is all that a hidden role gets: nothing of the daemon's environment.
-// The setting keeps the Go runtime small and saves it a look at the cgroups.
+// The setting keeps the Go runtime small.
 func helperEnv() []string { return append([]string{"GOMAXPROCS=2"}, testOnlyEnv...) }
 
 // builderEnv is for the first life of an init, which does one thing at a time.

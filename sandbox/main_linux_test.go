@@ -187,7 +187,10 @@ func outsideTmp(t *testing.T) string {
 			continue
 		}
 		if dir, err := os.MkdirTemp(parent, "sandbox-test"); err == nil {
-			t.Cleanup(func() { os.RemoveAll(dir) })
+			t.Cleanup(func() {
+				closeLaunchers(t) // which may hold places in it
+				os.RemoveAll(dir)
+			})
 			return dir
 		}
 	}
