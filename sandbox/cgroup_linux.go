@@ -183,12 +183,14 @@ func limitCgroup(l Limits) bool { return l.MemoryBytes != 0 || l.Processes != 0 
 // of the command, where this machine has groups, and returns the request with what is
 // left for the init to set.
 func (l *Launcher) confine(p *Process, r *run) (*run, error) {
+	p.mu.Lock()
 	p.limits = r.limits
+	p.mu.Unlock()
 	if !limitCgroup(r.limits) || testOnlyOmit.limits {
 		return r, nil
 	}
 	l.cgroupsOnce.Do(func() { l.cgroups = findCgroups() })
-	c, limits := l.cgroups, r.limits
+	c, limits, group := l.cgroups, r.limits, &group{}
 	if limits.CPUMilli != 0 && c.parents[cpuController] == "" {
 		return nil, &UnsupportedError{Missing: []Layer{{
 			Name: "cpu limit", Reason: "it needs a cgroup: " + c.why,
@@ -200,18 +202,25 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 		if err != nil {
 			return nil, &SetupError{Stage: "cgroup", Err: err}
 		}
-		p.group = g
-		if err := g.join(p.pid); err != nil {
+		p.mu.Lock()
+		late := p.left
+		p.group, group = g, g
+		p.mu.Unlock()
+		err = g.join(p.pid)
+		if late { // the init died meanwhile, and nobody else removes the group
+			g.remove()
+		}
+		if err != nil {
 			return nil, &SetupError{Stage: "cgroup", Err: err}
 		}
 	}
-	if limits.MemoryBytes != 0 && (p.group == nil || p.group.dirs[memoryController] == "") {
+	if limits.MemoryBytes != 0 && group.dirs[memoryController] == "" {
 		// A limit for each process is better than none. The init has to live below it too.
 		if bytes := max(limits.MemoryBytes, leastData); limits.DataBytes == 0 || bytes < limits.DataBytes {
 			limits.DataBytes = bytes
 		}
 	}
-	if p.group != nil && p.group.dirs[pidsController] != "" {
+	if group.dirs[pidsController] != "" {
 		limits.Processes = 0 // or the limit of each user's would be met first, and nobody could say so
 	}
 	confined := *r
@@ -221,6 +230,8 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 
 // limitsHit reads, while the group is still there, what the command ran into.
 func (p *Process) limitsHit(res Result) (h LimitsHit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.group != nil {
 		h = p.group.hit()
 		p.throttled = p.group.throttled()
@@ -234,8 +245,12 @@ func (p *Process) limitsHit(res Result) (h LimitsHit) {
 
 // leaveGroup removes the group when nothing is left in it.
 func (p *Process) leaveGroup() {
-	if p.group != nil {
-		p.group.remove()
+	p.mu.Lock()
+	p.left = true
+	g := p.group
+	p.mu.Unlock()
+	if g != nil {
+		g.remove()
 	}
 }
 

@@ -11,16 +11,13 @@ import (
 
 // Process is a started command with its sandbox. It is safe for concurrent use.
 type Process struct {
-	launcher  *Launcher
-	pid       int
-	pidfd     *os.File // of the init, which is the spawner's child
-	rawPidfd  int      // the same, as a number
-	ctl       *control
-	plan      *plan
-	tty       *os.File
-	group     *group // nil: no limit needed one
-	limits    Limits // of the command
-	throttled uint64 // how often its group was held back
+	launcher *Launcher
+	pid      int
+	pidfd    *os.File // of the init, which is the spawner's child
+	rawPidfd int      // the same, as a number
+	ctl      *control
+	plan     *plan
+	tty      *os.File
 
 	ready   chan struct{} // the init is confined and waits for its command
 	started chan error    // one value: nil, or why there is no command
@@ -34,6 +31,11 @@ type Process struct {
 	dead   bool // the init
 	result Result
 	err    error
+
+	group     *group // nil: no limit needed one
+	left      bool   // the init is dead and its group removed
+	limits    Limits // of the command
+	throttled uint64 // how often its group was held back
 }
 
 func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
