@@ -132,6 +132,9 @@ func (c *conversation) sendOutput(ctx context.Context, sent position) (next posi
 	if r.Exit == nil {
 		return next, false, nil
 	}
+	if !c.settle(ctx) {
+		return sent, true, nil
+	}
 	if err := c.sendReplies(); err != nil {
 		return sent, false, err
 	}

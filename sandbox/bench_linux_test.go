@@ -277,13 +277,10 @@ func BenchmarkStart(b *testing.B) {
 		plain := measure()["plain"].median()
 		before := n.warm.Stats()
 		begin := time.Now()
-		var each timings
 		for range burst {
-			begin := time.Now()
 			if err := runOnce(n.warm, n.policy); err != nil {
 				b.Fatal(err)
 			}
-			each = append(each, time.Since(begin))
 		}
 		mean := time.Since(begin) / burst
 		after := n.warm.Stats()

@@ -76,6 +76,7 @@ func reserve() {
 	for range 128 {
 		reserved = make([]byte, maxMessage)
 	}
+	runtime.KeepAlive(reserved)
 	reserved = nil
 	runtime.GC()
 }
