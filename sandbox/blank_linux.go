@@ -25,6 +25,7 @@ func (l *Launcher) fork(full bool) (*blank, error) {
 	w.num(uint64(l.id.uid))
 	w.num(uint64(l.id.gid))
 	w.flag(full)
+	w.flag(l.opt.Reduced)
 	b := &blank{ctl: ctl}
 	if b.pid, b.pidfd, err = l.ask(msgFork, w.b, pair[1]); err != nil {
 		ctl.close()

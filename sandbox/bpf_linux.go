@@ -51,8 +51,9 @@ func (a *assembler) unlessIn(values []uint32, v verdict) {
 	a.ret(v)
 }
 
-// filterFor assembles the filter of an architecture, named as in GOARCH.
-func filterFor(arch string) ([]instruction, error) {
+// filterFor assembles the filter of an architecture, named as in GOARCH. The first
+// rows come before those that every filter has, and win.
+func filterFor(arch string, first ...call) ([]instruction, error) {
 	var a assembler
 	var audit uint32
 	switch arch {
@@ -73,7 +74,7 @@ func filterFor(arch string) ([]instruction, error) {
 	}
 	a.op(opJGt, newestKnown, 0, 1)
 	a.ret(notThere)
-	for _, c := range syscallTable() {
+	for _, c := range append(first, syscallTable()...) {
 		nr := c.amd64
 		if arch == "arm64" {
 			nr = c.arm64

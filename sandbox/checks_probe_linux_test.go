@@ -42,6 +42,26 @@ var checkProbes = map[string]func(args []string){
 
 	"x32": func([]string) { say(raw(0x40000000 | numberOf("x32 getpid"))) },
 
+	"pair": func(args []string) {
+		family, _ := strconv.Atoi(args[0])
+		kind, _ := strconv.Atoi(args[1])
+		_, err := unix.Socketpair(family, kind, 0)
+		say(err)
+	},
+
+	"kill": func(args []string) {
+		pid, _ := strconv.Atoi(args[0])
+		say(unix.Kill(pid, unix.SIGTERM))
+	},
+
+	"kill-parent": func([]string) { say(unix.Kill(os.Getppid(), unix.SIGKILL)) },
+
+	"limit-of": func(args []string) {
+		pid, _ := strconv.Atoi(args[0])
+		var l unix.Rlimit
+		say(unix.Prlimit(pid, unix.RLIMIT_CPU, nil, &l))
+	},
+
 	"race":           func(args []string) { race(args[0], args[1]) },
 	"interface-down": func([]string) { say(interfaceDown()) },
 

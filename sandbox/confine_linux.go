@@ -44,8 +44,8 @@ func dropPrivileges() error {
 }
 
 // installFilter puts the system call filter on the calling thread.
-func installFilter() error {
-	prog, err := filterFor(runtime.GOARCH)
+func installFilter(first ...call) error {
+	prog, err := filterFor(runtime.GOARCH, first...)
 	if err != nil {
 		return fail("seccomp", "", err)
 	}

@@ -76,6 +76,14 @@
 // zero nothing is kept, and places are gone when Wait returns. BENCHMARKS.md has the
 // figures.
 //
+// # The reduced level
+//
+// A machine without user namespaces refuses to start anything. If its owner sets
+// Options.Reduced, the init has one life and no namespaces: it runs as the command's
+// user, and the thread that forks the command puts itself under Landlock and a
+// stricter filter first. What that lacks is listed at the option. Launcher.Level and
+// Probe tell which level it is; there is no way from one to the other but the option.
+//
 // # Identity
 //
 // No command ever runs as uid 0 of the host. Below a root daemon it runs as

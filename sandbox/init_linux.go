@@ -16,6 +16,7 @@ const (
 	rolePrefix  = "postern-sandbox-"
 	roleBuilder = rolePrefix + "init"    // first life of the init: builds the view and gives up its rights
 	roleInit    = rolePrefix + "main"    // second life: fully confined, runs the command
+	roleReduced = rolePrefix + "reduced" // the init of the reduced level, which has one life
 	roleSpawner = rolePrefix + "spawner" // starts inits for the daemon
 	roleHold    = rolePrefix + "hold"    // keeps a user namespace open for an ID-mapped mount
 	roleTry     = rolePrefix + "probe"   // tries one layer, for Probe
@@ -49,6 +50,9 @@ func init() {
 	case roleBuilder:
 		builderMain()
 	case roleInit:
+		initMain()
+	case roleReduced:
+		levelStanding()
 		initMain()
 	case roleSpawner:
 		runtime.UnlockOSThread()

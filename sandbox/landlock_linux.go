@@ -61,17 +61,10 @@ func landlock(rules []landlockRule, exe int) error {
 		return fail("landlock", "", errNoLandlock)
 	}
 	rights := landlockRights(version)
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: rights}
-	size := unsafe.Sizeof(attr.Handled_access_fs)
-	if version >= 6 {
-		attr.Scoped = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET
-		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	ruleset, err := newRuleset(unix.LandlockRulesetAttr{Handled_access_fs: rights, Scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET}, version)
+	if err != nil {
+		return fail("landlock", "", err)
 	}
-	r, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
-	if errno != 0 {
-		return fail("landlock", "", errno)
-	}
-	ruleset := int(r)
 	defer unix.Close(ruleset)
 	for _, rule := range rules {
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
@@ -94,8 +87,26 @@ func landlock(rules []landlockRule, exe int) error {
 			return fail("landlock", "init program", err)
 		}
 	}
+	return fail("landlock", "", restrictSelf(ruleset))
+}
+
+// newRuleset makes an empty ruleset. Kernels before version 6 know the file rights only.
+func newRuleset(attr unix.LandlockRulesetAttr, version int) (int, error) {
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if version >= 6 {
+		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
+	}
+	r, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(r), nil
+}
+
+// restrictSelf puts the calling thread under a ruleset.
+func restrictSelf(ruleset int) error {
 	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
-		return fail("landlock", "", errno)
+		return errno
 	}
 	return nil
 }

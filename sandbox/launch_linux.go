@@ -64,7 +64,9 @@ func NewLauncher(o Options) (*Launcher, error) {
 	if l.spawner, err = newSpawner(); err != nil {
 		return nil, &SetupError{Stage: "spawner", Err: err}
 	}
-	l.pool = newPool(l, o)
+	if !o.Reduced { // there is little to make ahead
+		l.pool = newPool(l, o)
+	}
 	return l, nil
 }
 
@@ -137,7 +139,7 @@ func (l *Launcher) Start(ctx context.Context, p Policy, c Command) (*Process, er
 	if err != nil {
 		return nil, err
 	}
-	return l.started(proc, proc.exec(ctx, r, c), key, p, false)
+	return l.started(proc, proc.exec(ctx, proc.plan.place(r), c), key, p, false)
 }
 
 // started counts a start and has the pool make the next sandbox.
@@ -200,6 +202,9 @@ func (l *Launcher) planFor(p Policy) (*plan, error) {
 		}
 		return &plan{setup: setup{full: true}}, nil
 	}
+	if l.opt.Reduced {
+		return l.resolveReduced(p)
+	}
 	return l.resolve(p)
 }
 
@@ -240,7 +245,7 @@ func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
 			return nil, err
 		}
 	}
-	if !pl.setup.full {
+	if !pl.setup.full && !pl.setup.reduced {
 		if err := sendLarge(b.ctl.send, msgSetup, pl.setup.encode(), pl.trees...); err != nil {
 			b.discard()
 			if spare != nil {

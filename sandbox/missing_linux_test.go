@@ -78,7 +78,27 @@ func crippledMain(what string) {
 		}
 	}
 	l.Close()
+	fmt.Println("reduced", reducedOutcome())
 	unix.Exit(0)
+}
+
+// reducedOutcome is how a start at the reduced level ends here.
+func reducedOutcome() string {
+	l, err := NewLauncher(Options{Reduced: true})
+	if err != nil {
+		return err.Error()
+	}
+	defer l.Close()
+	p, err := l.Start(noContext, Policy{Mode: ReadOnly}, Command{Argv: []string{"sh", "-c", "exit 7"}})
+	var missing *UnsupportedError
+	if errors.As(err, &missing) {
+		return "without " + missing.Missing[0].Name
+	}
+	if err != nil {
+		return err.Error()
+	}
+	res, err := p.Wait()
+	return fmt.Sprint(res.ExitCode, err)
 }
 
 // sharedMain is a daemon whose mounts are shared, as systemd makes them. It hides
@@ -138,19 +158,20 @@ func TestMountsOfTheViewDoNotReachTheHost(t *testing.T) {
 }
 
 // TestMissingLayerIsNamedAndNothingRuns takes one feature at a time from a process
-// in a user namespace of its own, so that the machine keeps it.
+// in a user namespace of its own, so that the machine keeps it. The reduced level, which
+// somebody must ask for, needs less, and nothing falls back to it.
 func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ what, layer, remedy, probe string }{
-		{"userns", "user namespaces", "user.max_user_namespaces", "user namespaces"},
-		{"userns of root", "user namespaces", "user.max_user_namespaces", "user namespaces"},
-		{"landlock", "landlock", "lsm=", "landlock"},
-		{"seccomp", "seccomp", "CONFIG_SECCOMP_FILTER", "seccomp"},
-		{"mounts", "mount view", "5.15", "complete sandbox"},
-		{"forbidden mounts", "private /proc", "container", "complete sandbox"},
+	for _, c := range []struct{ what, layer, remedy, probe, reduced string }{
+		{"userns", "user namespaces", "user.max_user_namespaces", "user namespaces", "7 <nil>"},
+		{"userns of root", "user namespaces", "user.max_user_namespaces", "user namespaces", "7 <nil>"},
+		{"landlock", "landlock", "lsm=", "landlock", "without landlock"},
+		{"seccomp", "seccomp", "CONFIG_SECCOMP_FILTER", "seccomp", "without seccomp"},
+		{"mounts", "mount view", "5.15", "complete sandbox", "7 <nil>"},
+		{"forbidden mounts", "private /proc", "container", "complete sandbox", "7 <nil>"},
 	} {
 		cmd := exec.Command(exe)
 		cmd.Args = []string{crippledName, c.what}
@@ -162,6 +183,7 @@ func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
 				continue // only root can be root there with other users beside it
 			}
 			all := []syscall.SysProcIDMap{{Size: 1 << 17}}
+			cmd.SysProcAttr.GidMappingsEnableSetgroups = true
 			cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
 		}
 		if c.what == "userns" {
@@ -172,6 +194,9 @@ func TestMissingLayerIsNamedAndNothingRuns(t *testing.T) {
 		name, remedy, _ := strings.Cut(first, "|")
 		if err != nil || name != c.layer || !strings.Contains(remedy, c.remedy) || !strings.Contains(rest, "probe "+c.probe+"\n") || strings.Contains(rest, "it ran") {
 			t.Errorf("without %s: %q, %v; want layer %q with a remedy about %q, and probe to name %q", c.what, out, err, c.layer, c.remedy, c.probe)
+		}
+		if want := "reduced " + c.reduced + "\n"; landlockVersion() >= reducedLandlock && !strings.HasSuffix(rest, want) {
+			t.Errorf("without %s: %q, want %q at its end", c.what, out, want)
 		}
 	}
 }

@@ -32,6 +32,9 @@ func (*Launcher) Start(context.Context, Policy, Command) (*Process, error) {
 	return nil, unsupported()
 }
 
+// Level returns "none".
+func (*Launcher) Level() string { return "none" }
+
 // Stats returns the zero value.
 func (*Launcher) Stats() Stats { return Stats{} }
 

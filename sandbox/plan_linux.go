@@ -18,6 +18,7 @@ type plan struct {
 	setup   setup
 	trees   []int // mounts made by a root daemon, in the order of their numbers
 	holders []*placeholder
+	reduced *reducedPlan // nil but for the reduced level
 }
 
 // release closes the mounts and removes placeholders that are still empty.
@@ -27,6 +28,10 @@ func (p *plan) release() {
 		h.release()
 	}
 	p.holders = nil
+	if p.reduced != nil && p.reduced.dir != "" {
+		_ = removePrivate(p.reduced.dir) // what stays is the command's own, and private
+		p.reduced.dir = ""
+	}
 }
 
 // lastUse tells whether a release would remove a placeholder.

@@ -145,6 +145,24 @@ type Command struct {
 type Options struct {
 	// AllowFullAccess permits Policy.Mode FullAccess.
 	AllowFullAccess bool
+	// Reduced is for a machine without user namespaces: Landlock (Linux 6.12 or later)
+	// and seccomp alone confine commands. It is never taken for want of better; the owner
+	// of the machine must choose it, knowing what it lacks:
+	//
+	//   - ProtectedNames are not protected: a root is writable as a whole. A hidden path
+	//     inside a root is refused.
+	//   - Landlock says nothing about metadata: what belongs to the command's user can be
+	//     given other modes, times and attributes anywhere, and names, sizes and owners of
+	//     all files can be seen. Below a root daemon that user owns nothing else.
+	//   - Processes of the machine are visible, with their command lines, and processes
+	//     that the command leaves are found only while its init lives.
+	//   - A folder with something hidden in it cannot be listed, and what is put there
+	//     later cannot be read.
+	//   - There is no loopback and no other socket but connected pairs, no writable /tmp
+	//     or /dev/shm but TMPDIR, whose size is not limited, and no account of the
+	//     command's own. UnixSockets are refused.
+	//   - Owners are not mapped: below a root daemon, workspaces must belong to UID.
+	Reduced bool
 	// UID and GID are the identity of commands when the daemon is root. Zero means
 	// 60777, an identity no distribution hands out. An ordinary user's daemon runs
 	// commands as that user and refuses any other value.

@@ -32,6 +32,13 @@ func Probe(ctx context.Context, o Options) Report {
 		return r
 	}
 	defer l.Close()
+	if o.Reduced {
+		add("landlock", reducedSupport())
+		add("seccomp", l.try("seccomp", 0))
+		add("reduced sandbox", l.tryReduced(ctx))
+		r.Layers = append(r.Layers, groupLayer())
+		return r
+	}
 	for _, t := range []struct {
 		layer string
 		flags uintptr
@@ -135,6 +142,16 @@ func (l *Launcher) tryMapping() error {
 		return &UnsupportedError{Missing: []Layer{{Name: "id-mapped mounts", Reason: err.Error(), Remedy: "use Linux 6.3 or later, or workspaces that belong to the command's uid"}}}
 	}
 	return nil
+}
+
+// tryReduced runs the shortest command.
+func (l *Launcher) tryReduced(ctx context.Context) error {
+	p, err := l.Start(ctx, Policy{Mode: ReadOnly}, Command{Argv: []string{"true"}})
+	if err != nil {
+		return err
+	}
+	_, err = p.Wait()
+	return err
 }
 
 // tryAll builds a whole sandbox, to the point where it waits for a command.

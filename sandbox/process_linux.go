@@ -218,7 +218,7 @@ func (p *Process) ended() bool {
 // Kill sends SIGKILL to everything at once, without waiting for the end. It returns
 // os.ErrProcessDone after the end.
 func (p *Process) Kill() error {
-	if p.plan.setup.full {
+	if p.plan.setup.full || p.plan.setup.reduced {
 		// without a pid namespace only the init can find everything
 		return p.tell(msgKill, nil)
 	}

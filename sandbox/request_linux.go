@@ -4,6 +4,7 @@ package sandbox
 type setup struct {
 	full, readOnly bool
 	minimal        bool
+	reduced        bool // no view at all, nothing is sent
 	pieces         []piece
 	hidden         []string
 	tmpBytes       int64
@@ -68,6 +69,8 @@ type run struct {
 	held       bool // not to be executed before msgGo
 	tty        bool
 	rows, cols uint16
+	reduced    bool // confined by these rules alone
+	rules      []reducedRule
 }
 
 func (c *run) encode() []byte {
@@ -92,6 +95,15 @@ func (c *run) encode() []byte {
 	w.flag(c.tty)
 	w.num(uint64(c.rows))
 	w.num(uint64(c.cols))
+	w.flag(c.reduced)
+	w.num(uint64(len(c.rules)))
+	for _, r := range c.rules {
+		w.str(r.path)
+		w.num(r.access)
+		w.flag(r.pinned)
+		w.num(r.dev)
+		w.num(r.ino)
+	}
 	return w.b
 }
 
@@ -101,5 +113,9 @@ func decodeRun(b []byte) (*run, error) {
 	c.limits = Limits{OpenFiles: r.num(), Processes: r.num(), FileBytes: r.num(), DataBytes: r.num(), CPUSeconds: r.num()}
 	c.full, c.held, c.tty = r.flag(), r.flag(), r.flag()
 	c.rows, c.cols = uint16(r.num()), uint16(r.num())
+	c.reduced = r.flag()
+	for range r.count() {
+		c.rules = append(c.rules, reducedRule{path: r.str(), access: r.num(), pinned: r.flag(), dev: r.num(), ino: r.num()})
+	}
 	return c, r.done()
 }

@@ -186,11 +186,14 @@ func serveSpawn(kind byte, body []byte, fds []int) (int, int, error) {
 		fd, err := newMapping(o, id)
 		return 0, fd, fail("namespaces", "", err)
 	case msgFork:
-		full := r.flag()
+		full, reduced := r.flag(), r.flag()
 		if err := r.done(); err != nil {
 			return 0, -1, fail("request", "", err)
 		}
-		pid, pidfd, err := id.fork(full, fds)
+		pid, pidfd, err := id.fork(full, reduced, fds)
+		if reduced || full {
+			return pid, pidfd, fail("identity", "", err) // no namespaces are asked for
+		}
 		return pid, pidfd, fail("namespaces", "", err)
 	}
 	return 0, -1, fail("request", "", errors.New("unknown request"))
@@ -198,7 +201,7 @@ func serveSpawn(kind byte, body []byte, fds []int) (int, int, error) {
 
 // fork clones an init. It is the only place that makes sandbox namespaces for
 // commands. The file is its control socket.
-func (id *identity) fork(full bool, files []int) (pid, pidfd int, err error) {
+func (id *identity) fork(full, reduced bool, files []int) (pid, pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, -1, err
@@ -209,7 +212,14 @@ func (id *identity) fork(full bool, files []int) (pid, pidfd int, err error) {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	role := roleInit
-	if !full {
+	switch {
+	case full:
+	case reduced:
+		role = roleReduced
+		if id.asRoot {
+			attr.Sys.Credential = &syscall.Credential{Uid: uint32(id.uid), Gid: uint32(id.gid)}
+		}
+	default:
 		role = roleBuilder
 		attr.Env = builderEnv()
 		attr.Sys = id.attr(sandboxNamespaces &^ testOnlyOmit.namespaces)

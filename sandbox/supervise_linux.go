@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -12,7 +13,7 @@ import (
 // on, reaps whatever is orphaned, and ends everything when the command ends or the
 // daemon is gone.
 type supervisor struct {
-	full    bool
+	full    bool          // without a pid namespace of its own
 	pid     int           // of the command
 	running chan struct{} // closed when the command runs
 
@@ -28,7 +29,7 @@ func initMain() {
 	}
 	deafen()
 	if os.Getpid() != 1 {
-		// full access: no pid namespace, so orphans must come here to be found
+		// full access or reduced: no pid namespace, so orphans must come here to be found
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			exitWith(fail("init", "", err))
 		}
@@ -51,7 +52,7 @@ func initMain() {
 		exitWith(err)
 	}
 	unpin(os.Args[1:])
-	s.full = c.full
+	s.full = os.Getpid() != 1
 	if err := s.start(c, path, stdio); err != nil {
 		exitWith(err)
 	}
@@ -91,8 +92,12 @@ func (s *supervisor) start(c *run, path string, stdio []int) error {
 	if err := applyLimits(c.limits, c.full); err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(path, argv, attr)
+	pid, err := forkCommand(c, path, argv, attr)
 	closeAll(stdio)
+	var unconfined *stageError
+	if errors.As(err, &unconfined) {
+		return err
+	}
 	if err != nil {
 		return &CommandError{Op: "exec", Path: path, Err: err}
 	}
