@@ -148,6 +148,25 @@ func TestRequestNumbersActOnceAlsoAfterAnAttach(t *testing.T) {
 	})
 }
 
+// A signal can end the command, and its exit can be on its way, before the runner is back from sending it.
+func TestSignalThatEndsTheCommandIsAnsweredBeforeItsExit(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		g := m.newGuest()
+		m.signalled = func() { time.Sleep(time.Second) }
+		c := g.open(g.start(command("sleep", "1h")))
+		want[*wire.Started](t, c)
+		if err := c.Send(&wire.SignalMessage{Request: 1, Signal: "KILL"}); err != nil {
+			t.Fatal(err)
+		}
+		if d := want[*wire.Done](t, c); d.Err() != nil {
+			t.Errorf("the signal is answered with %v", d.Err())
+		}
+		if e := want[*wire.Exit](t, c); e.Status.Signal != "KILL" {
+			t.Errorf("exit %+v", e.Status)
+		}
+	})
+}
+
 func TestControllerThatIsSupersededIsToldAndVoid(t *testing.T) {
 	onMachine(t, func(t *testing.T, m *machine) {
 		g := m.newGuest()

@@ -30,9 +30,35 @@ type machine struct {
 	key     *keys.PrivateKey
 	begun   time.Time
 	admits  atomic.Pointer[keys.AuthorizedClients]
+	// signalled, if not nil, is called when a signal was sent and before that is known.
+	signalled func()
 
 	circuits sync.WaitGroup
 	ctx      context.Context
+}
+
+// hooked is the machine's runner with its hook.
+type hooked struct{ m *machine }
+
+func (h hooked) Run(ctx context.Context, s executor.Spec) (executor.Running, error) {
+	run, err := h.m.runner.Run(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return hookedRunning{run, h.m}, nil
+}
+
+type hookedRunning struct {
+	executor.Running
+	m *machine
+}
+
+func (h hookedRunning) Signal(s wire.Signal) error {
+	err := h.Running.Signal(s)
+	if h.m.signalled != nil {
+		h.m.signalled()
+	}
+	return err
 }
 
 // onMachine runs a test with a machine in a bubble.
@@ -40,7 +66,7 @@ func onMachine(t *testing.T, test func(t *testing.T, m *machine)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{t: t, runner: new(executortest.Runner), key: newKey(t, keys.Executor), begun: time.Now()}
 		var err error
-		if m.backend, err = executor.NewLocal(executor.LocalConfig{Runner: m.runner}); err != nil {
+		if m.backend, err = executor.NewLocal(executor.LocalConfig{Runner: hooked{m}}); err != nil {
 			t.Fatal(err)
 		}
 		m.Executor, err = executor.New(executor.Config{Key: m.key, Clients: m.admits.Load, Backend: m.backend, Clock: m.clock})
