@@ -23,6 +23,10 @@ Every row runs in a fresh sandbox, as each identity that the test can take:
 | a daemon of an ordinary user | all of them; a test that runs as root starts itself again as uid 65534. F13 needs root to make its file |
 | a root daemon without user namespaces | not supported: it refuses to start anything and names the remedy, which is the check (TestMissingLayerIsNamedAndNothingRuns) |
 
+Modes that share the host's network do not exist (N11). The reduced level, which the owner of a
+machine must choose by name, promises less than this table; its own tests are in
+` + "`reduced_linux_test.go`" + `.
+
 **Carried by** is what stops the attempt. The test leaves out the real set-up step of each
 layer in turn and wants exactly the rows of that layer to fail: *view* (mounts, hiding,
 protected names, private folders, devices, /proc), *landlock*, *seccomp*, *namespaces* (network
@@ -95,8 +99,8 @@ func code(s string) string {
 	return "`" + cell(strings.Join(strings.Fields(s), " ")) + "`"
 }
 
-// documentIsUpToDate compares CHECKS.md with the tables, or writes it.
-func documentIsUpToDate(t *testing.T) {
+// TestChecksAreWrittenDown compares CHECKS.md with the tables, or writes it.
+func TestChecksAreWrittenDown(t *testing.T) {
 	const file, rows = "CHECKS.md", 90
 	seen := map[string]bool{}
 	for _, c := range allChecks() {

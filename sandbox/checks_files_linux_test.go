@@ -98,7 +98,7 @@ var protectionChecks = []check{
 	},
 	{
 		id: "P06", attempt: "take the protecting mount off", script: `$P umount $WS/.git; try "echo x > $WS/.git/config"`, want: "EPERM\nrefused",
-		host: "the file is as it was", see: configUntouched, carried: "view", note: "the view lets nothing through to unmount; the call is refused by several",
+		host: "the file is as it was", see: configUntouched, carried: "view", note: "the view carries the second line; the call itself is refused by several",
 	},
 	{
 		id: "P07", attempt: "write to the root in read-only mode", script: `try "echo x > $WS/n"`, want: "refused",
