@@ -161,6 +161,7 @@ type Options struct {
 	//   - There is no loopback and no other socket but connected pairs, no writable /tmp
 	//     or /dev/shm but TMPDIR, whose size is not limited, and no account of the
 	//     command's own. UnixSockets are refused.
+	//   - The private folder with HOME and TMPDIR stays behind if the daemon is killed.
 	//   - Owners are not mapped: below a root daemon, workspaces must belong to UID.
 	Reduced bool
 	// UID and GID are the identity of commands when the daemon is root. Zero means

@@ -86,6 +86,23 @@ func TestReducedLevelHidesPathsAndReadsTheRest(t *testing.T) {
 	}
 }
 
+func TestReducedLevelKeepsCommandsOutOfEachOthersFolders(t *testing.T) {
+	l, base, _ := newReduced(t, Options{})
+	t.Setenv("TMPDIR", base) // elsewhere than usual
+	proc, r := startPiped(t, l, Policy{Mode: ReadOnly}, "echo x > $HOME/f; echo $HOME; exec sleep 1000")
+	home := readLine(t, r)
+	out := runShell(t, l, Policy{Mode: ReadOnly}, tryFunction+`try "cat `+home+`/f"; try "ls `+home+`"; try "echo x > `+home+`/g"; try "echo x > $HOME/f && cat $HOME/f"`)
+	if out.stdout != "refused\nrefused\nrefused\ndid\n" || !strings.HasPrefix(home, base) {
+		t.Errorf("%q %q", out.stdout, out.stderr)
+	}
+	if err := proc.Kill(); err != nil {
+		t.Error(err)
+	}
+	if _, err := proc.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReducedLevelRefusesWhatItCannotDo(t *testing.T) {
 	l, base, ws := newReduced(t, Options{})
 	if err := errors.Join(os.Mkdir(ws+"/secret", 0o755), os.Symlink("ws", base+"/link")); err != nil {

@@ -35,7 +35,8 @@ type readable struct {
 // has of its own: temporary folders and devices.
 func (t *readable) machine() error {
 	closed := append([]string{"/dev"}, t.hidden...)
-	for _, d := range []string{"/tmp", "/var/tmp"} {
+	// the daemon's own temporary folder holds the private folders of other commands
+	for _, d := range []string{"/tmp", "/var/tmp", os.TempDir()} {
 		if real, err := filepath.EvalSymlinks(d); err == nil {
 			closed = append(closed, real)
 		}
