@@ -167,6 +167,8 @@ func (c *check) impossible(uid int) string {
 		return "needs " + c.arch
 	case c.id == "F13" && os.Getuid() != 0:
 		return "needs root to make a set-uid file of another user"
+	case raceDetector && (c.id == "R03" || c.id == "R02" && uid != 0):
+		return "the race detector's own memory is over a limit of one process"
 	}
 	return ""
 }

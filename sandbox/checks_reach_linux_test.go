@@ -52,12 +52,12 @@ var resourceChecks = []check{
 		policy: limited(Limits{Processes: 60}), host: "those that were started are killed", see: strays(10),
 	},
 	{
-		id: "R02", attempt: "use more memory than the command may", script: `try "$P memory 300"`, want: "refused", carried: "limits",
-		policy: limited(Limits{MemoryBytes: 160 << 20}), note: "of all processes together where there are cgroups, else of each",
+		id: "R02", attempt: "use more memory than the command may", script: `try "$P memory 450"`, want: "refused", carried: "limits",
+		policy: limited(Limits{MemoryBytes: 320 << 20}), note: "of all processes together where there are cgroups, else of each",
 	},
 	{
-		id: "R03", attempt: "use more memory than one process may", script: `try "$P memory 300"`, want: "refused", carried: "limits",
-		policy: limited(Limits{DataBytes: 200 << 20}),
+		id: "R03", attempt: "use more memory than one process may", script: `try "$P memory 450"`, want: "refused", carried: "limits",
+		policy: limited(Limits{DataBytes: 320 << 20}),
 	},
 	{
 		id: "R04", attempt: "fill /tmp and /dev/shm", script: `try "head -c 9M /dev/zero > /tmp/$ID"; try "head -c 65M /dev/zero > /dev/shm/$ID"`, want: "refused\nrefused",
