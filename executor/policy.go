@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -27,14 +28,20 @@ func (p Policy) Meet(q Policy) Policy {
 	for _, a := range p.Roots {
 		for _, b := range q.Roots {
 			switch {
-			case within(a, b):
+			case lies(a, b):
 				m.addRoot(a)
-			case within(b, a):
+			case lies(b, a):
 				m.addRoot(b)
 			}
 		}
 	}
 	return m
+}
+
+// lies reports whether path is dir or lies below it where a command may write: not in what is
+// protected there, which as a workspace of its own would lose its protection.
+func lies(path, dir string) bool {
+	return within(path, dir) && !sandbox.Protects(dir, path, sandbox.DefaultProtectedNames())
 }
 
 func (p *Policy) addRoot(root string) {
@@ -66,10 +73,10 @@ func (p Policy) request(e wire.ExecParams) (Policy, error) {
 		}
 		allowed := false
 		for _, own := range p.Roots {
-			allowed = allowed || within(root, own)
+			allowed = allowed || lies(root, own)
 		}
 		if !allowed {
-			return q, wire.Errorf(wire.CodePolicy, "workspace %s is not in one of this executor's workspaces", root)
+			return q, wire.Errorf(wire.CodePolicy, "workspace %s is not one of this executor's, nor a folder in one that commands may write", root)
 		}
 		q.Roots = append(q.Roots, root)
 	}

@@ -10,7 +10,7 @@ import (
 // allows reports whether p lets a command write path.
 func (p Policy) allows(path string) bool {
 	for _, root := range p.Roots {
-		if within(path, root) {
+		if lies(path, root) {
 			return true
 		}
 	}
@@ -19,7 +19,7 @@ func (p Policy) allows(path string) bool {
 
 func TestMeetIsNeverWiderThanEitherPolicy(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	paths := []string{"/", "/w", "/w/a", "/w/a/b", "/w2", "/x", "/x/y", "/x/y/z", "/wa"}
+	paths := []string{"/", "/w", "/w/a", "/w/a/b", "/w2", "/x", "/x/y", "/x/y/z", "/wa", "/w/.git", "/w/.git/hooks", "/w/a/.git", "/.git"}
 	random := func() Policy {
 		p := Policy{Sandbox: wire.SandboxMode(r.IntN(4)), View: wire.View(r.IntN(3)), Limits: wire.Limits{Memory: r.Uint64N(3), Output: r.Uint64N(3)}}
 		for range r.IntN(4) {
@@ -69,6 +69,9 @@ func TestClientsWorkspacesAreOutOfTheExecutors(t *testing.T) {
 		{[]string{"/srv/build/../cache"}, wire.CodeBadRequest},
 		{[]string{"srv/build"}, wire.CodeBadRequest},
 		{[]string{"/"}, wire.CodePolicy},
+		{[]string{"/srv/build/.git"}, wire.CodePolicy},
+		{[]string{"/srv/build", "/srv/build/.git/hooks"}, wire.CodePolicy},
+		{[]string{"/srv/build/a/.git"}, 0}, // protected only directly below a workspace
 	} {
 		q, err := own.request(wire.ExecParams{Roots: c.roots, Sandbox: wire.SandboxFullAccess})
 		if (err == nil) != (c.code == 0) || err != nil && wire.CodeOf(err) != c.code {

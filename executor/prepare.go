@@ -2,6 +2,7 @@ package executor
 
 import (
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +15,9 @@ func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration, error) {
 	wanted, err := most.request(p)
 	if err != nil {
 		return Spec{}, 0, err
+	}
+	if p.Dir != "" && !filepath.IsAbs(p.Dir) {
+		return Spec{}, 0, wire.Errorf(wire.CodeBadRequest, "working directory %s: want an absolute path", p.Dir)
 	}
 	s := Spec{
 		Policy: most.Meet(wanted),

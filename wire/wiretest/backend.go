@@ -228,6 +228,9 @@ var backendRows = []backendRow{
 		p.Roots, p.ID = []string{"/usr"}, wire.NewExecID()
 		_, err := r.backend.Start(r.ctx, p)
 		r.code("Start with a foreign workspace", err, wire.CodePolicy)
+		p.Roots, p.ID = []string{r.o.Workspace + "/.git"}, wire.NewExecID()
+		_, err = r.backend.Start(r.ctx, p)
+		r.code("Start with a protected folder as workspace", err, wire.CodePolicy)
 	}},
 	{"OutputLimitEndsTheCommand", func(r *row) {
 		p := wire.ExecParams{Argv: []string{"yes"}, Limits: wire.Limits{Output: 100_001}}
