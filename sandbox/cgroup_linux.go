@@ -21,8 +21,15 @@ const (
 	cpuController    = "cpu"
 )
 
-// initTasks is how many tasks the init itself may have beside the command's.
-const initTasks = 16
+// initTasks is how many tasks the init itself may have beside the command's, and
+// initSpare how many it may still start when its command arrives.
+const (
+	initTasks = 16
+	initSpare = 3
+)
+
+// leastMemory is below what any command can start with, the init's own memory included.
+const leastMemory = 16 << 20
 
 // leastData is what the init, a Go program, needs of RLIMIT_DATA, with room to spare.
 const leastData = 128 << 20
@@ -190,6 +197,9 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 		return r, nil
 	}
 	l.cgroupsOnce.Do(func() { l.cgroups = findCgroups() })
+	if r.limits.MemoryBytes != 0 && r.limits.MemoryBytes < leastMemory {
+		return nil, &SetupError{Stage: "limits", Err: fmt.Errorf("a memory limit of %d bytes is too little: at least %d MiB", r.limits.MemoryBytes, leastMemory>>20)}
+	}
 	c, limits, group := l.cgroups, r.limits, &group{}
 	if limits.CPUMilli != 0 && c.parents[cpuController] == "" {
 		return nil, &UnsupportedError{Missing: []Layer{{
@@ -206,7 +216,9 @@ func (l *Launcher) confine(p *Process, r *run) (*run, error) {
 		late := p.left
 		p.group, group = g, g
 		p.mu.Unlock()
-		err = g.join(p.pid)
+		if err = g.join(p.pid); err == nil {
+			err = g.tightenPids(limits.Processes)
+		}
 		if late { // the init died meanwhile, and nobody else removes the group
 			g.remove()
 		}
@@ -340,6 +352,24 @@ func (g *group) join(pid int) error {
 		}
 	}
 	return nil
+}
+
+// tightenPids leaves the command as many tasks as it may have, now that it is known
+// how many the init has.
+func (g *group) tightenPids(limit uint64) error {
+	dir := g.dirs[pidsController]
+	if dir == "" {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "pids.current"))
+	if err != nil {
+		return err
+	}
+	have, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return err
+	}
+	return writeGroup(dir, "pids.max", limit+min(have+initSpare, initTasks))
 }
 
 // hit reads which limits the command ran into.
