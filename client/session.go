@@ -235,8 +235,8 @@ func lostError(err error) error {
 	if errors.Is(err, wire.ErrLost) || errors.Is(err, noiseconn.ErrUnsendable) {
 		return err
 	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return wire.ErrLost
+	if err == io.EOF || err == io.ErrUnexpectedEOF || wire.CodeOf(err) == wire.CodeUnknown {
+		return wire.ErrLost // there is no more to say
 	}
 	return fmt.Errorf("%w: %w", wire.ErrLost, err)
 }

@@ -44,11 +44,15 @@ func failf(code int, format string, args ...any) error {
 
 // run is the program: it returns the exit code.
 func run(args []string, in, out, errOut *os.File) int {
-	root := newRoot(stdio{in, out, errOut})
+	stdout := &checkedWriter{w: out}
+	root := newRoot(stdio{in, stdout, errOut})
 	root.SetArgs(args)
-	root.SetOut(out)
+	root.SetOut(stdout)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteC()
+	if err == nil && stdout.err != nil {
+		err = failf(exitFailed, "%v", stdout.err)
+	}
 	if err == nil {
 		return 0
 	}
@@ -64,6 +68,20 @@ func run(args []string, in, out, errOut *os.File) int {
 		fmt.Fprintf(errOut, "postern: %s\n", strings.TrimRight(oneLine(e.text), "\n"))
 	}
 	return e.code
+}
+
+// checkedWriter remembers that a Write failed, for those who print and do not look.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // runsCommands: the verb's exit code is that of a command, so none of ours may look like one.

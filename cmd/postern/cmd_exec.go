@@ -39,7 +39,8 @@ postern exec box -- sh -c 'echo $HOME | wc -c'.
 
 Exit codes: the command's own; 128+n when signal n ended it; 124 when --timeout did; 125
 when it was not started; 126 when it is not executable; 127 when there is no such command;
-255 when the connection was lost and the outcome is not known.`,
+255 when the connection was lost and the outcome is not known, or the output could not be
+written here.`,
 		Example: `  postern exec builder -- make -j4
   tar c src | postern exec -i builder -- tar x
   postern exec -it builder -- bash`,
@@ -100,8 +101,10 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 	if err != nil {
 		return wire.ExecParams{}, err
 	}
-	if o.timeout < 0 || o.grace < 0 || o.killAfter < 0 {
-		return wire.ExecParams{}, errors.New("a time cannot be negative")
+	for name, d := range map[string]time.Duration{"timeout": o.timeout, "grace": o.grace, "kill-after": o.killAfter} {
+		if d < 0 {
+			return wire.ExecParams{}, fmt.Errorf("--%s %v: a time cannot be negative", name, d)
+		}
 	}
 	p := wire.ExecParams{
 		Argv: argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
@@ -192,7 +195,7 @@ func exitOf(name string, status wire.ExitStatus, err error, o execFlags) error {
 	case err != nil && errors.Is(err, syscall.EPIPE):
 		return &exitError{128 + int(syscall.SIGPIPE), ""} // as a command in a local pipe would end
 	case err != nil:
-		return failf(exitFailed, "output: %v", err)
+		return failf(exitLost, "%s: the command ended (%v), but its output could not be written here: %v", name, status, err)
 	}
 	note := ""
 	switch {
