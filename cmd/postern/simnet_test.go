@@ -143,8 +143,10 @@ func TestOutageLongerThanTheIdleTimeoutDetaches(t *testing.T) {
 			<-time.After(step)
 		}
 		detached := time.Now()
-		if took := detached.Sub(began); took > wire.ClientIdle+time.Second {
-			t.Errorf("detached after %v, want at most %v", took, wire.ClientIdle)
+		// QUIC counts anew from the first packet that wants an answer and gets none (RFC 9000
+		// section 10.1), and the relay may send one just before its time is over: the executor's Ping.
+		if took := detached.Sub(began); took > 2*wire.ClientIdle+time.Second {
+			t.Errorf("detached after %v, want at most %v", took, 2*wire.ClientIdle)
 		}
 		status, err := viewer.Wait(t.Context())
 		if err != nil || status.Cause != wire.CauseTerminated || status.Signal != "TERM" {
