@@ -17,9 +17,14 @@ stage_user() {
 	printf '+ copy the source tree to %q\n' "$tree"
 	tar --exclude=./.git -cf - . | tar --no-same-owner -xf - -C "$tree"
 	chmod -R u=rwX,go=rX "$tree"
-	mkdir -p "$work/user/home" "$work/user/tmp"
-	chmod 0700 "$work/user/home" "$work/user/tmp"
+	mkdir -p "$work/user/tmp"
+	chmod 0700 "$work/user/tmp"
 	chown -R "$user_id:$user_id" "$work/user"
+	# Commands in a sandbox have a /tmp of their own: what tests show to them must lie elsewhere.
+	mkdir -p /srv
+	user_home=$(mktemp -d /srv/postern-ci.XXXXXX)
+	chmod 0755 "$user_home"
+	chown "$user_id:$user_id" "$user_home"
 	as_user "$tree" test -r go.mod || die "uid $user_id cannot read $tree: choose a TMPDIR that everybody can enter"
 	for package in "${user_packages[@]}"; do
 		if have "$package"; then user_tests "$package"; fi
@@ -33,7 +38,7 @@ as_user() {
 	(
 		cd "$folder"
 		exec setpriv --reuid "$user_id" --regid "$user_id" --clear-groups --inh-caps=-all \
-			env -i CI=true HOME="$work/user/home" TMPDIR="$work/user/tmp" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
+			env -i CI=true HOME="$user_home" TMPDIR="$work/user/tmp" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "$@"
 	)
 }
 
@@ -47,14 +52,17 @@ user_tests() {
 	printf '+ as uid %s in %s: ./user.test -test.v=test2json -test.timeout=5m\n' "$user_id" "$package"
 	as_user "$work/tree/$package" ./user.test -test.v=test2json -test.timeout=5m 2>&1 |
 		go tool test2json -p "$module/$package" | "$testlog" -module "$module" -record "$work/user-results"
-	root=$(passed "$work/root-results" "$package")
+	# What root's run did as an ordinary user is named so, and is run here once more: it does not count as root's.
+	root=$(passed "$work/root-results" "$package" /user/)
 	user=$(passed "$work/user-results" "$package")
 	printf '%s: %d tests passed as root, %d as an ordinary user\n' "$package" "$root" "$user"
 	((user * 10 >= root * 9)) || die "$package: fewer than 90 % of root's tests passed as an ordinary user"
 }
 
-# passed counts the tests of a package that passed.
+# passed counts the tests of a package that passed, less those whose name holds a word.
 passed() {
 	[[ -e $1 ]] || { echo 0; return; }
-	awk -F '\t' -v package="$2" '$1 == package && $3 == "pass" { n++ } END { print n + 0 }' "$1"
+	awk -F '\t' -v package="$2" -v less="${3:-}" '
+		$1 == package && $3 == "pass" && !(less != "" && index($2, less)) { n++ }
+		END { print n + 0 }' "$1"
 }
