@@ -75,6 +75,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			ctx, stop := untilSignal()
 			defer stop()
 			fmt.Fprintln(std.out, n.key.Public())
+			o.log.Info("sandbox", "level", n.launcher.Level(), "max", o.max)
 			logReport(o.log, n.probe(ctx, o))
 			if err := n.run(ctx); err != nil {
 				return failf(exitFailed, "%v", err)
@@ -90,6 +91,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; may be repeated, the first is where they start")
 	f.StringVar(&mode, "sandbox-max", "workspace-write", "the most a client may ask for: read-only, workspace-write or full-access")
 	f.StringVar(&view, "view-max", "full", "the most a client may see: full or minimal")
+	f.BoolVar(&o.reduced, "reduced-sandbox", false, "Landlock and seccomp only, for a machine without user namespaces: promises less, never chosen by itself")
 	f.StringArrayVar(&o.hide, "hide", nil, "folder or file that no command may see, besides keys, credentials and /run; may be repeated")
 	f.StringArrayVar(&o.readRoots, "read", nil, "folder that a minimal view shows too; may be repeated")
 	f.StringArrayVar(&o.sockets, "unix-socket", nil, "socket of this machine that commands may connect to; may be repeated")

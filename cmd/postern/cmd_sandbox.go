@@ -24,7 +24,7 @@ func newSandbox(std stdio) *cobra.Command {
 }
 
 func newSandboxCheck(std stdio) *cobra.Command {
-	var asJSON bool
+	var asJSON, reduced bool
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Try each layer of the sandbox and print what works",
@@ -34,7 +34,7 @@ not why and what to do about it. The exit code is 0 when the sandbox works as a 
   postern sandbox check --json`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			report := sandbox.Probe(context.Background(), sandbox.Options{})
+			report := sandbox.Probe(context.Background(), sandbox.Options{Reduced: reduced})
 			if err := printReport(std, report, asJSON); err != nil {
 				return failf(exitFailed, "%v", err)
 			}
@@ -45,6 +45,7 @@ not why and what to do about it. The exit code is 0 when the sandbox works as a 
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVar(&reduced, "reduced", false, "try the reduced sandbox instead")
 	return cmd
 }
 

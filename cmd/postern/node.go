@@ -122,6 +122,7 @@ type executorOptions struct {
 	view        wire.View
 	limits      wire.Limits // of every command
 	hide        []string    // besides the state folder
+	reduced     bool
 	readRoots   []string
 	sockets     []string
 	runAs       int
@@ -172,7 +173,7 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 	}
 	n.launcher, err = sandbox.NewLauncher(sandbox.Options{
 		AllowFullAccess: o.max == wire.SandboxFullAccess, UID: o.runAs, GID: o.runAs,
-		HiddenPaths: append([]string{n.state.path}, o.hide...), ReadRoots: o.readRoots, UnixSockets: o.sockets,
+		HiddenPaths: append([]string{n.state.path}, o.hide...), ReadRoots: o.readRoots, UnixSockets: o.sockets, Reduced: o.reduced,
 	})
 	if err != nil {
 		return nil, err
@@ -236,7 +237,7 @@ func (n *executorNode) probe(ctx context.Context, o executorOptions) sandbox.Rep
 	if o.max == wire.SandboxFullAccess {
 		return sandbox.Report{Layers: []sandbox.Layer{{Name: "none", OK: true}}}
 	}
-	return sandbox.Probe(ctx, sandbox.Options{UID: o.runAs, GID: o.runAs})
+	return sandbox.Probe(ctx, sandbox.Options{UID: o.runAs, GID: o.runAs, Reduced: o.reduced})
 }
 
 func (n *executorNode) close() {
