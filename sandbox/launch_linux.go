@@ -162,11 +162,6 @@ func (l *Launcher) started(proc *Process, err error, key string, p Policy, warm 
 // make starts a new sandbox for one command.
 func (l *Launcher) make(p Policy) (*Process, error) {
 	pl, err := l.planFor(p)
-	if errors.Is(err, errReplaced) {
-		// perhaps only sandboxes that wait for a command hold the old place
-		l.pool.flush()
-		pl, err = l.planFor(p)
-	}
 	if err != nil {
 		return nil, err
 	}

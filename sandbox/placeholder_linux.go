@@ -22,6 +22,7 @@ type placeKey struct {
 // placeholder is one use of a place.
 type placeholder struct {
 	key  placeKey
+	of   *place
 	once sync.Once
 }
 
@@ -38,9 +39,7 @@ var places struct {
 	m map[placeKey]*place
 }
 
-var errReplaced = errors.New("the placeholder was replaced while a command is using it: try again when that has ended")
-
-var errBusy = errors.New("another daemon is about to remove this empty directory: try again")
+var errBusy = errors.New("another program makes and removes this directory at the same time: try again")
 
 // holdPlace makes sure that name exists below root, and stays if it is an empty
 // directory. It returns nil when something else is there.
@@ -48,12 +47,11 @@ func holdPlace(root int, st *unix.Stat_t, name string) (*placeholder, error) {
 	key := placeKey{st.Dev, st.Ino, name}
 	places.Lock()
 	defer places.Unlock()
-	if p := places.m[key]; p != nil {
-		if !sameEntry(root, name, p.dir) {
-			return nil, errReplaced
-		}
+	// A place that was replaced on the host is left to those who use it still: it needs no
+	// removing, and the new entry is a place of its own, or none.
+	if p := places.m[key]; p != nil && sameEntry(root, name, p.dir) {
 		p.uses++
-		return &placeholder{key: key}, nil
+		return &placeholder{key: key, of: p}, nil
 	}
 	for range 10 { // another daemon may remove it between two of these steps
 		p := &place{uses: 1, root: -1, dir: -1}
@@ -68,7 +66,7 @@ func holdPlace(root int, st *unix.Stat_t, name string) (*placeholder, error) {
 				places.m = map[placeKey]*place{}
 			}
 			places.m[key] = p
-			return &placeholder{key: key}, nil
+			return &placeholder{key: key, of: p}, nil
 		}
 		if p.made && err != nil {
 			_ = unix.Unlinkat(root, name, unix.AT_REMOVEDIR)
@@ -81,7 +79,7 @@ func holdPlace(root int, st *unix.Stat_t, name string) (*placeholder, error) {
 			return nil, err
 		}
 	}
-	return nil, errReplaced
+	return nil, errBusy
 }
 
 // open takes hold of the directory; false means that it is none of the kind that
@@ -132,11 +130,13 @@ func (h *placeholder) release() {
 	h.once.Do(func() {
 		places.Lock()
 		defer places.Unlock()
-		p := places.m[h.key]
+		p := h.of
 		if p.uses--; p.uses > 0 {
 			return
 		}
-		delete(places.m, h.key)
+		if places.m[h.key] == p {
+			delete(places.m, h.key)
+		}
 		if p.made && unix.Flock(p.dir, unix.LOCK_EX|unix.LOCK_NB) == nil && sameEntry(p.root, h.key.name, p.dir) {
 			_ = unix.Unlinkat(p.root, h.key.name, unix.AT_REMOVEDIR) // not empty: it is the user's now
 		}
@@ -148,8 +148,7 @@ func (h *placeholder) release() {
 func (h *placeholder) shared() bool {
 	places.Lock()
 	defer places.Unlock()
-	p := places.m[h.key]
-	return p != nil && p.uses > 1
+	return h.of.uses > 1
 }
 
 // isEmpty tells whether an open directory has no entries.
