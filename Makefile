@@ -1,6 +1,6 @@
 # Thin on purpose: each line is what one would type. .ci/run is the gate; see its head for the stages.
 
-.PHONY: build test lint ci
+.PHONY: build test lint ci vm
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o postern ./cmd/postern
@@ -13,3 +13,7 @@ lint:
 
 ci:
 	.ci/run
+
+# The tests of limits in a machine of its own with cgroup v2.
+vm:
+	.ci/vm

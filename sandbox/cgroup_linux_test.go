@@ -108,7 +108,7 @@ func TestProcessorShareIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := l.Start(t.Context(), Policy{Mode: ReadOnly, Limits: Limits{CPUMilli: 200}}, Command{Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"}})
+	p, err := l.Start(t.Context(), Policy{Mode: ReadOnly, Limits: Limits{CPUMilli: 200}}, Command{Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"}})
 	if err != nil {
 		t.Fatal(err)
 	}
