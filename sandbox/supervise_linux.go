@@ -102,7 +102,10 @@ func (s *supervisor) start(c *run, path string, stdio []int) error {
 		return &CommandError{Op: "exec", Path: path, Err: err}
 	}
 	s.pid = pid
-	return fail("status", "", sendMessage(controlFD, 0, msgStarted, nil))
+	// A daemon that died meanwhile cannot be told: obey notices, and ends everything. To
+	// leave here would let the command live on where no pid namespace takes it down.
+	_ = sendMessage(controlFD, 0, msgStarted, nil)
+	return nil
 }
 
 // obey carries out what the daemon says. When its lease is over everything goes.
@@ -157,6 +160,7 @@ func (s *supervisor) reap() {
 			continue
 		}
 		if err != nil {
+			s.killAll()
 			exitWith(fail("wait", "", err))
 		}
 		var status unix.WaitStatus
