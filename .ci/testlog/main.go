@@ -85,6 +85,14 @@ func run(in io.Reader, out io.Writer, recordPath, module string) (failed bool, e
 				failures = append(failures, strings.TrimSpace(e.Package+" "+e.Test))
 			}
 			fmt.Fprint(out, strings.Join(output[id], ""))
+			if e.Test == "" { // a time-out or a crash: what the tests said that never ended, the stack included
+				for unfinished, said := range output {
+					if unfinished.pkg == e.Package && unfinished.test != "" {
+						fmt.Fprint(out, strings.Join(said, ""))
+						delete(output, unfinished)
+					}
+				}
+			}
 		case "skip":
 			if e.Test != "" {
 				fmt.Fprintf(out, "skipped: %s %s: %s\n", e.Package, e.Test, reason(output[id]))
