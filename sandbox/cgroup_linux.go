@@ -126,7 +126,6 @@ func (p *Process) limitsHit(res Result) (h LimitsHit) {
 	defer p.mu.Unlock()
 	if p.group != nil {
 		h = p.group.hit()
-		p.throttled = p.group.throttled()
 	}
 	used := res.UserTime + res.SystemTime
 	h.CPUTime = p.limits.CPUSeconds != 0 &&
@@ -265,14 +264,6 @@ func (g *group) hit() (h LimitsHit) {
 		h.Processes = counter(dir, "pids.events", "max") > 0
 	}
 	return h
-}
-
-// throttled is how many periods the command spent waiting for its share.
-func (g *group) throttled() uint64 {
-	if dir := g.dirs[cpuController]; dir != "" {
-		return counter(dir, "cpu.stat", "nr_throttled")
-	}
-	return 0
 }
 
 // counter is one line of a file of names and numbers.

@@ -32,10 +32,9 @@ type Process struct {
 	result Result
 	err    error
 
-	group     *group // nil: no limit needed one
-	left      bool   // the init is dead and its group removed
-	limits    Limits // of the command
-	throttled uint64 // how often its group was held back
+	group  *group // nil: no limit needed one
+	left   bool   // the init is dead and its group removed
+	limits Limits // of the command
 }
 
 func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
