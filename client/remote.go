@@ -72,29 +72,8 @@ func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOption
 	}
 	attempt := r.attempts.Add(1)
 	return r.begin(ctx, o.After, o.Control, func(clock time.Duration, _ wire.ID) wire.Message {
-		return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: attempt, After: o.After, Control: o.Control}
+		return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: attempt, After: o.After, Control: o.Control, Owner: o.Owner}
 	})
-}
-
-// List implements wire.ExecBackend.
-func (r *Remote) List(ctx context.Context) ([]wire.ExecInfo, error) {
-	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
-		return &wire.Control{Deadline: deadline(clock), Verb: wire.VerbList}
-	})
-	if err != nil {
-		return nil, plain(err)
-	}
-	defer ch.conn.Reset(wire.CodeCancelled)
-	list, ok := answer.(*wire.List)
-	if !ok {
-		return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
-	}
-	ch.conn.CloseWrite()
-	infos := make([]wire.ExecInfo, len(list.Execs))
-	for i, e := range list.Execs {
-		infos[i] = e.Info()
-	}
-	return infos, nil
 }
 
 // Close ends every handle; commands go on until their detach grace runs out.

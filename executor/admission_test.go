@@ -56,11 +56,11 @@ func TestHintOfTheRelayAuthorizesNobody(t *testing.T) {
 			// What it runs is its own, whatever the relay says.
 			p := command("sleep", "1h")
 			want[*wire.Started](t, g.openOn(m.circuit(hint), g.start(p)))
-			if infos, _ := m.backend.As(stranger.Public().String()).List(t.Context()); len(infos) != 0 {
+			if infos, _ := m.backend.As(executor.Caller{Principal: stranger.Public().String()}).List(t.Context()); len(infos) != 0 {
 				t.Error("the hint became the principal")
 			}
 		}
-		if mine, _ := m.backend.As(friend.Public().String()).List(t.Context()); len(mine) != 3 {
+		if mine, _ := m.backend.As(executor.Caller{Principal: friend.Public().String()}).List(t.Context()); len(mine) != 3 {
 			t.Errorf("%d commands are the friend's, want 3", len(mine))
 		}
 	})
@@ -75,7 +75,7 @@ func TestKeyThatWasRemovedOpensNoChannelAndRunsNothingMore(t *testing.T) {
 		want[*wire.Output](t, c)
 		idle := g.open(&wire.Control{Deadline: g.deadline(), Verb: wire.VerbList})
 		want[*wire.List](t, idle)
-		viewer, err := m.backend.As(g.key.Public().String()).Attach(t.Context(), p.ID, wire.AttachOptions{})
+		viewer, err := m.backend.As(executor.Caller{Principal: g.key.Public().String()}).Attach(t.Context(), p.ID, wire.AttachOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

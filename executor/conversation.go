@@ -67,7 +67,7 @@ func (c *conversation) serve(ctx context.Context) error {
 		c.process, err = c.backend.start(ctx, m.Params(), c.claim)
 	case *wire.Attach:
 		c.claim = claim{m.Instance, m.Attempt}
-		c.process, err = c.backend.attach(m.ID, m.Control, c.claim)
+		c.process, err = c.backend.attach(wire.ExecRef{ID: m.ID, Owner: m.Owner}, m.Control, c.claim)
 	case *wire.Control:
 		return c.control(ctx, m)
 	}
@@ -98,27 +98,6 @@ func openingDeadline(m wire.Message) (time.Duration, bool) {
 	const most = uint64(wire.SessionAge / time.Millisecond * 2)
 	return time.Duration(min(ms, most)) * time.Millisecond, true
 }
-
-func (c *conversation) control(ctx context.Context, m *wire.Control) error {
-	if m.Verb != wire.VerbList {
-		return c.refuse(wire.Errorf(wire.CodeUnsupported, "unknown question %d", m.Verb))
-	}
-	infos, err := c.backend.List(ctx)
-	if err != nil {
-		return c.refuse(err)
-	}
-	list := &wire.List{}
-	for _, i := range infos[max(0, len(infos)-maxListed):] {
-		list.Execs = append(list.Execs, wire.NewListItem(i))
-	}
-	if err := c.conn.Send(list); err != nil {
-		return err
-	}
-	return c.conn.CloseWrite()
-}
-
-// maxListed keeps a List below the limits of a message.
-const maxListed = 1000
 
 // refuse answers the first message with a reason, where the client can verify it.
 func (c *conversation) refuse(err error) error {
@@ -265,9 +244,6 @@ func (c *conversation) request(number uint64, do func() error) error {
 	c.mu.Lock()
 	c.acting = true
 	c.mu.Unlock()
-	var err error
-	if c.process.x.firstTime(c.claim.instance, number) {
-		err = do()
-	}
+	err := c.process.x.request(c.claim.instance, number, do)
 	return c.reply(wire.NewDone(number, err))
 }

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/executor/executortest"
 	"github.com/postern-relay/postern/wire"
 )
@@ -137,7 +138,7 @@ func TestRequestNumbersActOnceAlsoAfterAnAttach(t *testing.T) {
 		want[*wire.Started](t, c)
 		send(7, "USR1")
 		send(8, "HUP")
-		viewer, err := m.backend.As(g.key.Public().String()).Attach(t.Context(), p.ID, wire.AttachOptions{})
+		viewer, err := m.backend.As(executor.Caller{Principal: g.key.Public().String()}).Attach(t.Context(), p.ID, wire.AttachOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -377,7 +378,7 @@ func TestChannelThatFallsBehindOrSilentDetaches(t *testing.T) {
 					t.Error("the command was ended")
 				}
 				synctest.Wait()
-				if infos, err := m.backend.As(g.key.Public().String()).List(t.Context()); err != nil || len(infos) != 1 || infos[0].Attached {
+				if infos, err := m.backend.As(executor.Caller{Principal: g.key.Public().String()}).List(t.Context()); err != nil || len(infos) != 1 || infos[0].Attached {
 					t.Errorf("list %+v, %v, want one detached command", infos, err)
 				}
 			})

@@ -4,8 +4,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -15,8 +18,8 @@ import (
 //
 // Goroutines: one per output pipe, one for stdin, and supervise, which waits for all of them.
 type execution struct {
-	info      wire.ExecInfo // Attached and Exit are filled in by describe
-	principal string
+	info      wire.ExecInfo // what changes is filled in by describe
+	starter   string        // the client key
 	hash      [sha256.Size]byte
 	killAfter time.Duration
 	run       Running
@@ -27,14 +30,15 @@ type execution struct {
 	done      chan struct{} // Exit is in the log
 
 	mu         sync.Mutex
-	controller *LocalProcess // nil: detached
+	controller *LocalProcess              // nil: detached
+	handles    map[*LocalProcess]struct{} // the controller and the viewers
 	generation uint64
 	claims     map[wire.ID]uint64 // highest attempt of each client instance
-	requests   map[wire.ID]uint64 // highest request of each client instance
-	printed    uint64             // bytes of output, counted where there is a limit
-	hit        wire.LimitSet      // limits of the executor's own keeping
-	cause      wire.Cause         // why postern ended it; zero: it did not
-	grace      *time.Timer        // runs while detached
+	requests   requests
+	printed    uint64        // bytes of output, counted where there is a limit
+	hit        wire.LimitSet // limits of the executor's own keeping
+	cause      wire.Cause    // why postern ended it; zero: it did not
+	grace      *time.Timer   // runs while detached
 	limit      *time.Timer
 	kill       *time.Timer
 	endedAt    time.Time
@@ -188,6 +192,25 @@ func (x *execution) terminate(cause wire.Cause, grace time.Duration) error {
 	return err
 }
 
+// act does something to the command while it runs.
+func (x *execution) act(do func() error) error {
+	if isClosed(x.exited) {
+		return errEnded
+	}
+	err := do()
+	if err != nil && isClosed(x.exited) {
+		return errEnded
+	}
+	return err
+}
+
+func (x *execution) signal(s wire.Signal) error {
+	if s.Number() == 0 {
+		return wire.Errorf(wire.CodeBadRequest, "unknown signal %q", string(s))
+	}
+	return x.act(func() error { return x.run.Signal(s) })
+}
+
 var errEnded = &wire.Error{Code: wire.CodeEnded, Text: "the command has ended"}
 
 // claim makes p the controller; the one before is told. An attempt below one that the
@@ -219,6 +242,7 @@ func (x *execution) claim(p *LocalProcess, instance wire.ID, attempt uint64) err
 func (x *execution) release(p *LocalProcess) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	delete(x.handles, p)
 	if x.controller != p {
 		return
 	}
@@ -228,6 +252,10 @@ func (x *execution) release(p *LocalProcess) {
 	}
 	if isClosed(x.exited) {
 		x.log.setFree(true)
+		return
+	}
+	if x.info.Detach {
+		x.log.setFree(x.info.OnFull == wire.OnFullDrop)
 		return
 	}
 	expire := func() {
@@ -250,9 +278,46 @@ func (x *execution) describe() wire.ExecInfo {
 	defer x.mu.Unlock()
 	info := x.info
 	info.Attached = x.controller != nil
-	info.Exit = x.log.exitStatus()
+	info.Exit, info.Ended = x.log.exitStatus(), x.endedAt
+	info.Last = x.log.lastSeq()
+	if x.input != nil {
+		info.Input = x.input.taken()
+	}
 	return info
 }
+
+// forget ends every handle: what they read is gone.
+func (x *execution) forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for p := range x.handles {
+		p.end(errSwept)
+	}
+}
+
+// commandText is argv for people: one line, shortened.
+func commandText(argv []string) string {
+	var b strings.Builder
+	for i, word := range argv {
+		if b.Len() > maxCommandText {
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`"'\\$&;|<>()*?`, r) }) || !utf8.ValidString(word) {
+			word = strconv.Quote(word[:min(len(word), maxCommandText)])
+		}
+		b.WriteString(word[:min(len(word), maxCommandText)])
+	}
+	s := b.String()
+	if len(s) > maxCommandText {
+		s = strings.ToValidUTF8(s[:maxCommandText], "") + "..."
+	}
+	return s
+}
+
+const maxCommandText = 200
 
 func isClosed(c <-chan struct{}) bool {
 	select {

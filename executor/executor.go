@@ -169,7 +169,7 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 		finish(s, wire.CodeUnauthorized)
 		return nil
 	}
-	c := newConversation(conn, session, e.cfg.Backend.As(session.client.String()), func() error { return e.authorized(session.client) })
+	c := newConversation(conn, session, e.cfg.Backend.As(callerOf(session.client)), func() error { return e.authorized(session.client) })
 	e.sessions.enter(session, c)
 	err = c.serve(ctx)
 	e.sessions.leave(session, c)
@@ -256,6 +256,11 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 		return nil, nil, fmt.Errorf("welcome: %w", err)
 	}
 	return conn, s, nil
+}
+
+// callerOf is on whose behalf a client with this key acts.
+func callerOf(client keys.PublicKey) Caller {
+	return Caller{Principal: client.String(), Key: client.String()}
 }
 
 func (e *Executor) authorized(client keys.PublicKey) error {

@@ -65,6 +65,13 @@ func (q *inputQueue) end() error {
 	return nil
 }
 
+// taken is how much was accepted: where a new controller goes on.
+func (q *inputQueue) taken() uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.accepted
+}
+
 // state is what an InputAck says.
 func (q *inputQueue) state() (written, limit uint64, closed bool) {
 	q.mu.Lock()

@@ -37,8 +37,18 @@ type LocalConfig struct {
 // session of the executor, and can be used without any network. It is safe for
 // concurrent use.
 type Local struct {
-	table     *table
-	principal string
+	table  *table
+	caller Caller
+}
+
+// Caller is on whose behalf a Local acts. The zero value sees nothing of anybody's.
+type Caller struct {
+	// Principal owns what the caller starts, and is what an id means something for.
+	Principal string
+	// Key is the client key that the caller has proven: when it is removed, what it started ends.
+	Key string
+	// ViewAll lets the caller see the execs of all principals, ControlAll also act on them.
+	ViewAll, ControlAll bool
 }
 
 var _ wire.ExecBackend = (*Local)(nil)
@@ -49,11 +59,11 @@ func NewLocal(cfg LocalConfig) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Local{table: t, principal: "local"}, nil
+	return &Local{table: t, caller: Caller{Principal: "local"}}, nil
 }
 
-// As is the same machine for another principal, who sees its own execs only.
-func (l *Local) As(principal string) *Local { return &Local{table: l.table, principal: principal} }
+// As is the same machine for another caller.
+func (l *Local) As(c Caller) *Local { return &Local{table: l.table, caller: c} }
 
 // Close ends every command, of all principals, and waits until nothing of them is left.
 func (l *Local) Close() error { return l.table.close() }
@@ -69,7 +79,7 @@ func (l *Local) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess,
 
 // Attach implements wire.ExecBackend.
 func (l *Local) Attach(_ context.Context, id wire.ExecID, o wire.AttachOptions) (wire.ExecProcess, error) {
-	h, err := l.attach(id, o.Control, claim{})
+	h, err := l.attach(wire.ExecRef{ID: id, Owner: o.Owner}, o.Control, claim{})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +87,30 @@ func (l *Local) Attach(_ context.Context, id wire.ExecID, o wire.AttachOptions) 
 }
 
 // List implements wire.ExecBackend.
-func (l *Local) List(context.Context) ([]wire.ExecInfo, error) { return l.table.list(l.principal), nil }
+func (l *Local) List(context.Context) ([]wire.ExecInfo, error) { return l.table.list(l.caller), nil }
+
+// Signal implements wire.ExecBackend.
+func (l *Local) Signal(_ context.Context, ref wire.ExecRef, s wire.Signal) error {
+	x, err := l.table.find(l.caller, ref, true)
+	if err != nil {
+		return err
+	}
+	return x.signal(s)
+}
+
+// Terminate implements wire.ExecBackend.
+func (l *Local) Terminate(_ context.Context, ref wire.ExecRef, grace time.Duration) error {
+	x, err := l.table.find(l.caller, ref, true)
+	if err != nil {
+		return err
+	}
+	return x.act(func() error { return x.terminate(wire.CauseTerminated, grace) })
+}
+
+// Remove implements wire.ExecBackend.
+func (l *Local) Remove(_ context.Context, ref wire.ExecRef) error {
+	return l.table.remove(l.caller, ref)
+}
 
 // claim tells apart the attempts of one client process; the zero value is a fresh one.
 type claim struct {
@@ -90,15 +123,15 @@ func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim) (*LocalPr
 	if err != nil {
 		return nil, err
 	}
-	x, err := l.table.start(ctx, l.principal, p)
+	x, err := l.table.start(ctx, l.caller, p)
 	if err != nil {
 		return nil, err
 	}
 	return x.handle(true, c)
 }
 
-func (l *Local) attach(id wire.ExecID, control bool, c claim) (*LocalProcess, error) {
-	x, err := l.table.find(l.principal, id)
+func (l *Local) attach(ref wire.ExecRef, control bool, c claim) (*LocalProcess, error) {
+	x, err := l.table.find(l.caller, ref, control)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +144,16 @@ func (x *execution) handle(control bool, c claim) (*LocalProcess, error) {
 		c = claim{instance: wire.ID(wire.NewExecID()), attempt: 1}
 	}
 	p := &LocalProcess{x: x, control: control, gone: make(chan struct{})}
-	if !control {
-		return p, nil
+	if control {
+		if err := x.claim(p, c.instance, c.attempt); err != nil {
+			return nil, err
+		}
 	}
-	return p, x.claim(p, c.instance, c.attempt)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.handles == nil {
+		x.handles = make(map[*LocalProcess]struct{})
+	}
+	x.handles[p] = struct{}{}
+	return p, nil
 }

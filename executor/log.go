@@ -213,6 +213,13 @@ func (l *outputLog) ackedSeq() uint64 {
 	return l.acked
 }
 
+// lastSeq is the highest number given.
+func (l *outputLog) lastSeq() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
 // exitStatus is nil until the command has ended and all output is in the log.
 func (l *outputLog) exitStatus() *wire.ExitStatus {
 	l.mu.Lock()

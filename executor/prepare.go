@@ -38,6 +38,9 @@ func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration, error) {
 	case grace < 0:
 		grace = 0
 	}
+	if p.Detach {
+		grace = 0 // it needs nobody
+	}
 	return s, min(grace, c.MaxGrace), nil
 }
 

@@ -126,12 +126,10 @@ func (p *LocalProcess) Resize(_ context.Context, size wire.WinSize) error {
 
 // Signal implements wire.ExecProcess.
 func (p *LocalProcess) Signal(_ context.Context, s wire.Signal) error {
-	return p.act(func() error {
-		if s.Number() == 0 {
-			return wire.Errorf(wire.CodeBadRequest, "unknown signal %q", string(s))
-		}
-		return p.x.run.Signal(s)
-	})
+	if err := p.controls(); err != nil {
+		return err
+	}
+	return p.x.signal(s)
 }
 
 // Terminate implements wire.ExecProcess.
@@ -144,14 +142,7 @@ func (p *LocalProcess) act(do func() error) error {
 	if err := p.controls(); err != nil {
 		return err
 	}
-	if isClosed(p.x.exited) {
-		return errEnded
-	}
-	err := do()
-	if err != nil && isClosed(p.x.exited) {
-		return errEnded
-	}
-	return err
+	return p.x.act(do)
 }
 
 // Wake implements wire.ExecProcess.
@@ -174,9 +165,8 @@ func (p *LocalProcess) Wait(ctx context.Context) (wire.ExitStatus, error) {
 
 // Close implements wire.ExecProcess.
 func (p *LocalProcess) Close() error {
-	if p.end(wire.ErrClosed) && p.control {
-		p.x.release(p)
-	}
+	p.end(wire.ErrClosed)
+	p.x.release(p)
 	return nil
 }
 

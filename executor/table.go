@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -22,24 +23,21 @@ type table struct {
 
 	mu      sync.Mutex
 	closed  bool
-	entries map[execKey]*entry
+	entries map[wire.ExecID][]*entry // mostly one each: an id means something for its principal only
+	count   int
 	running int
 	swept   time.Time
-}
-
-type execKey struct {
-	principal string
-	id        wire.ExecID
 }
 
 // entry is what is known of an id. ready is closed when one of exec and err is set; a swept
 // entry has neither any more, and only remembers the request.
 type entry struct {
-	hash  [sha256.Size]byte
-	ready chan struct{}
-	exec  *execution
-	err   error
-	at    time.Time
+	principal string
+	hash      [sha256.Size]byte
+	ready     chan struct{}
+	exec      *execution
+	err       error
+	at        time.Time
 }
 
 // Times and counts after which the table forgets.
@@ -65,19 +63,18 @@ func newTable(cfg LocalConfig) (*table, error) {
 	cfg.MaxGrace = cmp.Or(cfg.MaxGrace, wire.MaxGrace)
 	cfg.MaxExecs = cmp.Or(cfg.MaxExecs, maxExecs)
 	cfg.Keep = cmp.Or(cfg.Keep, keepResults)
-	return &table{cfg: cfg, entries: make(map[execKey]*entry)}, nil
+	return &table{cfg: cfg, entries: make(map[wire.ExecID][]*entry)}, nil
 }
 
 // start returns the exec of p.ID, and starts it if there is none.
-func (t *table) start(ctx context.Context, principal string, p wire.ExecParams) (*execution, error) {
+func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams) (*execution, error) {
 	hash, err := requestHash(p)
 	if err != nil {
 		return nil, err
 	}
-	key := execKey{principal, p.ID}
 	t.mu.Lock()
 	t.sweep()
-	if e := t.entries[key]; e != nil {
+	if e := t.entry(p.ID, c.Principal); e != nil {
 		t.mu.Unlock()
 		return t.repeat(ctx, e, hash)
 	}
@@ -86,25 +83,25 @@ func (t *table) start(ctx context.Context, principal string, p wire.ExecParams) 
 		err = wire.Errorf(wire.CodeShutdown, "the executor is shutting down")
 	case t.running >= t.cfg.MaxExecs:
 		err = &wire.Error{Code: wire.CodeBusy, Text: "the executor runs as many commands as it may", RetryAfter: time.Second}
-	case len(t.entries) >= maxEntries:
+	case t.count >= maxEntries:
 		err = &wire.Error{Code: wire.CodeBusy, Text: "the executor remembers as many execs as it may", RetryAfter: time.Minute}
 	}
 	if err != nil {
 		t.mu.Unlock()
 		return nil, err
 	}
-	e := &entry{hash: hash, ready: make(chan struct{}), at: time.Now()}
-	t.entries[key] = e
+	e := &entry{principal: c.Principal, hash: hash, ready: make(chan struct{}), at: time.Now()}
+	t.add(p.ID, e)
 	t.running++
 	t.mu.Unlock()
 
-	x, err := t.launch(ctx, principal, p)
+	x, err := t.launch(ctx, c, p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.exec, e.err = x, err; err != nil {
 		t.running--
 		if !keepsOutcome(err) {
-			delete(t.entries, key)
+			t.drop(p.ID, e)
 		}
 	} else {
 		x.hash = hash
@@ -150,7 +147,7 @@ func keepsOutcome(err error) bool {
 }
 
 // launch prepares and spawns.
-func (t *table) launch(ctx context.Context, principal string, p wire.ExecParams) (*execution, error) {
+func (t *table) launch(ctx context.Context, c Caller, p wire.ExecParams) (*execution, error) {
 	spec, grace, err := t.cfg.prepare(p)
 	if err != nil {
 		return nil, err
@@ -163,14 +160,15 @@ func (t *table) launch(ctx context.Context, principal string, p wire.ExecParams)
 		info: wire.ExecInfo{
 			ID: p.ID, Started: time.Now(), Sandbox: spec.Policy.Sandbox, Roots: spec.Policy.Roots,
 			View: spec.Policy.View, Limits: spec.Policy.Limits, Grace: grace, TTY: spec.TTY != nil,
+			Owner: c.Principal, Command: commandText(p.Argv), Detach: p.Detach, OnFull: p.OnFull,
 		},
-		principal: principal,
+		starter:   c.Key,
 		killAfter: cmp.Or(p.KillAfter, wire.DefaultKillAfter),
 		log:       newOutputLog(wire.OutputWindow, wire.OutputKeep),
 		exited:    make(chan struct{}),
 		done:      make(chan struct{}),
 	}
-	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", principal, "sandbox", spec.Policy.Sandbox)
+	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", c.Principal, "sandbox", spec.Policy.Sandbox)
 	x.begin(run, p.Timeout)
 	return x, nil
 }
@@ -180,27 +178,78 @@ func (t *table) watch(x *execution) {
 	t.mu.Lock()
 	t.running--
 	t.mu.Unlock()
-	t.cfg.Log.Info("exec ended", "exec", x.info.ID, "principal", x.principal, "status", x.log.exitStatus().String())
+	t.cfg.Log.Info("exec ended", "exec", x.info.ID, "principal", x.info.Owner, "status", x.log.exitStatus().String())
 }
 
-// find is the exec of this id; a foreign one is as unknown as one that never was.
-func (t *table) find(principal string, id wire.ExecID) (*execution, error) {
+// find is the exec that ref means for the caller, who wants to act on it (control) or only to
+// see it. A foreign one is as unknown as one that never was.
+func (t *table) find(c Caller, ref wire.ExecRef, control bool) (*execution, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sweep()
-	e := t.entries[execKey{principal, id}]
-	if e == nil || !isClosed(e.ready) {
-		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", id)
+	e, err := t.lookup(c, ref, control)
+	if err != nil {
+		return nil, err
 	}
 	return e.outcome()
 }
 
-func (t *table) list(principal string) []wire.ExecInfo {
+// lookup finds a ready entry. Callers hold mu.
+func (t *table) lookup(c Caller, ref wire.ExecRef, control bool) (*entry, error) {
+	sees := c.ViewAll || c.ControlAll
+	var found *entry
+	for _, e := range t.entries[ref.ID] {
+		switch {
+		case !isClosed(e.ready):
+		case e.principal != c.Principal && !sees:
+		case ref.Owner != "" && ref.Owner != e.principal:
+		case found != nil:
+			return nil, wire.Errorf(wire.CodeConflict, "several principals have an exec %s: say whose", ref.ID)
+		default:
+			found = e
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
+	case control && found.principal != c.Principal && !c.ControlAll:
+		return nil, wire.Errorf(wire.CodePolicy, "exec %s is another principal's: you may only watch it", ref.ID)
+	}
+	return found, nil
+}
+
+// entry is what the principal has under this id. Callers hold mu.
+func (t *table) entry(id wire.ExecID, principal string) *entry {
+	for _, e := range t.entries[id] {
+		if e.principal == principal {
+			return e
+		}
+	}
+	return nil
+}
+
+// add and drop keep the count. Callers hold mu.
+func (t *table) add(id wire.ExecID, e *entry) {
+	t.entries[id] = append(t.entries[id], e)
+	t.count++
+}
+
+func (t *table) drop(id wire.ExecID, e *entry) {
+	t.count--
+	left := slices.DeleteFunc(t.entries[id], func(other *entry) bool { return other == e })
+	if len(left) == 0 {
+		delete(t.entries, id)
+	} else {
+		t.entries[id] = left
+	}
+}
+
+func (t *table) list(c Caller) []wire.ExecInfo {
 	t.mu.Lock()
 	t.sweep()
 	var infos []wire.ExecInfo
-	for key, e := range t.entries {
-		if key.principal == principal && isClosed(e.ready) && e.exec != nil {
+	for e := range t.each() {
+		if (e.principal == c.Principal || c.ViewAll || c.ControlAll) && e.exec != nil {
 			infos = append(infos, e.exec.describe())
 		}
 	}
@@ -209,14 +258,45 @@ func (t *table) list(principal string) []wire.ExecInfo {
 	return infos
 }
 
-// endAll terminates the commands of one principal, when its key is gone.
-func (t *table) endAll(principal string, cause wire.Cause) {
+// each yields the ready entries. Callers hold mu.
+func (t *table) each() iter.Seq2[*entry, wire.ExecID] {
+	return func(yield func(*entry, wire.ExecID) bool) {
+		for id, entries := range t.entries {
+			for _, e := range entries {
+				if isClosed(e.ready) && !yield(e, id) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// remove forgets the result of an exec that has ended.
+func (t *table) remove(c Caller, ref wire.ExecRef) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for key, e := range t.entries {
-		if key.principal == principal && isClosed(e.ready) && e.exec != nil && !isClosed(e.exec.done) {
-			e.exec.terminate(cause, 0)
-			e.exec.log.setFree(true)
+	e, err := t.lookup(c, ref, true)
+	switch {
+	case err != nil:
+		return err
+	case e.exec == nil: // it never ran, or is removed already
+	case !isClosed(e.exec.done):
+		return wire.Errorf(wire.CodeBusy, "exec %s is running: end it first", ref.ID)
+	default:
+		e.exec.forget()
+		e.exec = nil
+	}
+	return nil
+}
+
+// endAll terminates what a key started, when that key is gone.
+func (t *table) endAll(key string, cause wire.Cause) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for e := range t.each() {
+		if x := e.exec; x != nil && x.starter == key && !isClosed(x.done) {
+			x.terminate(cause, 0)
+			x.log.setFree(true)
 		}
 	}
 }
@@ -228,10 +308,7 @@ func (t *table) sweep() {
 		return
 	}
 	t.swept = now
-	for key, e := range t.entries {
-		if !isClosed(e.ready) {
-			continue
-		}
+	for e, id := range t.each() {
 		if x := e.exec; x != nil {
 			if !isClosed(x.done) {
 				continue
@@ -240,11 +317,12 @@ func (t *table) sweep() {
 			idle := x.controller == nil && now.Sub(x.endedAt) > t.cfg.Keep
 			x.mu.Unlock()
 			if idle {
+				x.forget()
 				e.exec = nil
 			}
 		}
 		if e.exec == nil && now.Sub(e.at) > tombstoneAge {
-			delete(t.entries, key)
+			t.drop(id, e)
 		}
 	}
 }
@@ -252,7 +330,7 @@ func (t *table) sweep() {
 func (t *table) close() error {
 	t.mu.Lock()
 	t.closed = true
-	entries := slices.Collect(maps.Values(t.entries))
+	entries := slices.Concat(slices.Collect(maps.Values(t.entries))...)
 	t.mu.Unlock()
 	var all []*execution
 	for _, e := range entries {

@@ -165,25 +165,12 @@ func (c *conversation) settle(ctx context.Context) bool {
 // started is the first message of the answer to Start and Attach.
 func (x *execution) started(p *LocalProcess) *wire.Started {
 	m := &wire.Started{LogEpoch: x.log.epoch, Generation: p.generation, Window: wire.OutputWindow}
-	m.SetInfo(x.info)
+	m.SetInfo(x.describe())
 	if x.input == nil {
 		m.InputClosed = true
 	} else {
-		m.InputOffset, m.InputLimit, m.InputClosed = x.input.state()
+		_, m.InputLimit, m.InputClosed = x.input.state()
+		m.InputOffset = min(m.InputOffset, m.InputLimit)
 	}
 	return m
-}
-
-// firstTime reports whether a request of this client instance is new; numbers only rise.
-func (x *execution) firstTime(instance wire.ID, number uint64) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if number <= x.requests[instance] {
-		return false
-	}
-	if x.requests == nil || len(x.requests) >= 1024 {
-		x.requests = make(map[wire.ID]uint64)
-	}
-	x.requests[instance] = number
-	return true
 }

@@ -24,6 +24,13 @@ type ExecBackend interface {
 	Attach(context.Context, ExecID, AttachOptions) (ExecProcess, error)
 	// List is every exec that the caller may see, in order of start.
 	List(context.Context) ([]ExecInfo, error)
+	// Signal is ExecProcess.Signal without a handle: whoever controls the exec keeps it.
+	Signal(context.Context, ExecRef, Signal) error
+	// Terminate is ExecProcess.Terminate without a handle.
+	Terminate(ctx context.Context, ref ExecRef, grace time.Duration) error
+	// Remove forgets the result and the output of an exec that has ended, CodeBusy while it
+	// runs. Its id stays taken: the same Start is answered CodeUnknown, and nothing runs again.
+	Remove(context.Context, ExecRef) error
 }
 
 // ExecProcess is a handle on one command. Methods may be called concurrently, but the
@@ -130,12 +137,52 @@ type ExecParams struct {
 	// Grace is how long the command lives on without a controller; zero: DefaultGrace,
 	// negative: not at all. The executor bounds it, ExecInfo tells.
 	Grace time.Duration
+	// Detach: it needs no controller. Grace does not count, and its output goes to a file.
+	Detach bool
+	OnFull OnFull // zero: OnFullDrop with Detach, else OnFullBlock
+}
+
+// OnFull says what happens to a command whose output nobody takes.
+type OnFull uint8
+
+// The choices. Nothing is ever lost without a Gap.
+const (
+	OnFullBlock OnFull = 1 + iota // the command waits
+	OnFullDrop                    // output goes to a file, and the oldest is dropped when that is full
+)
+
+var onFullNames = [...]string{OnFullBlock: "block", OnFullDrop: "drop"}
+
+// String is the choice's name on the command line.
+func (o OnFull) String() string {
+	if o >= OnFullBlock && o <= OnFullDrop {
+		return onFullNames[o]
+	}
+	return fmt.Sprintf("choice %d for a full log", uint8(o))
+}
+
+// ParseOnFull reads a choice's name.
+func ParseOnFull(s string) (OnFull, error) {
+	for o, name := range onFullNames {
+		if name != "" && name == s {
+			return OnFull(o), nil
+		}
+	}
+	return 0, fmt.Errorf("choice %q: want block or drop", s)
+}
+
+// ExecRef names an exec of anybody's. Where the caller may see several with this id, Owner
+// must say which; it may be empty otherwise.
+type ExecRef struct {
+	ID    ExecID
+	Owner string
 }
 
 // AttachOptions says how to come back to an exec.
 type AttachOptions struct {
 	After   uint64 // the highest sequence number already seen
 	Control bool   // take over stdin, resize and acknowledgements; false: only watch
+	Owner   string // as in ExecRef
 }
 
 // ExecInfo describes one exec.
@@ -150,6 +197,14 @@ type ExecInfo struct {
 	TTY      bool
 	Attached bool        // a controller is connected
 	Exit     *ExitStatus // nil while it runs
+	Ended    time.Time   // zero while it runs
+
+	Owner   string // the principal that it belongs to
+	Command string // for people: shortened, and only in a List by the executor that ran it
+	Detach  bool
+	OnFull  OnFull
+	Last    uint64 // highest number in the log, when this was made
+	Input   uint64 // bytes of stdin that were taken over by then
 }
 
 // EnvInherit says which of the executor's variables a command gets.

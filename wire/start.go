@@ -2,7 +2,6 @@ package wire
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -34,7 +33,9 @@ type Start struct {
 	TimeoutMillis   uint64  `cbor:"18,keyasint,omitempty"`
 	KillAfterMillis uint64  `cbor:"19,keyasint,omitempty"`
 	GraceMillis     *uint64 `cbor:"20,keyasint,omitempty"` // absent: the executor's default
-	// Keys 21 (trace), 22 (labels), 23 (when the log is full) and 24 (detach) are reserved.
+	// Keys 21 (trace) and 22 (labels) are reserved.
+	OnFull OnFull            `cbor:"23,keyasint,omitempty"` // absent: drop when detached, else block
+	Detach bool              `cbor:"24,keyasint,omitempty"` // it lives on without a controller for as long as it likes
 	Limits *Limits           `cbor:"25,keyasint,omitempty"`
 	Roots  []cbor.ByteString `cbor:"26,keyasint,omitempty"`
 	View   View              `cbor:"27,keyasint,omitempty"`
@@ -62,6 +63,9 @@ func (m *Start) check() error {
 	}
 	if m.View != 0 && !m.View.valid() {
 		return errors.New("unknown view")
+	}
+	if m.OnFull > OnFullDrop {
+		return errors.New("unknown choice for a full log")
 	}
 	for _, list := range [][]cbor.ByteString{m.Argv, m.Env, m.Roots, {m.Arg0, m.Dir}} {
 		for _, s := range list {
@@ -94,6 +98,11 @@ func NewStart(p ExecParams) *Start {
 		m.Sandbox = SandboxWorkspaceWrite
 	}
 	m.Roots, m.View = byteStrings(p.Roots), p.View
+	if m.OnFull, m.Detach = p.OnFull, p.Detach; m.OnFull == 0 {
+		if m.OnFull = OnFullBlock; m.Detach {
+			m.OnFull = OnFullDrop
+		}
+	}
 	if p.Limits != (Limits{}) {
 		m.Limits = &p.Limits
 	}
@@ -113,6 +122,7 @@ func (m *Start) Params() ExecParams {
 		Timeout: millis(m.TimeoutMillis), KillAfter: millis(m.KillAfterMillis),
 	}
 	p.Roots, p.View = plainStrings(m.Roots), m.View
+	p.OnFull, p.Detach = m.OnFull, m.Detach
 	if m.Limits != nil {
 		p.Limits = *m.Limits
 	}
@@ -149,6 +159,7 @@ type Attach struct {
 	After    uint64 `cbor:"6,keyasint"`
 	Control  bool   `cbor:"7,keyasint,omitempty"`
 	LogEpoch *ID    `cbor:"8,keyasint,omitempty"` // of the log that After counts in
+	Owner    string `cbor:"9,keyasint,omitempty"` // the exec's principal; absent: whichever has the id
 }
 
 // Type is TypeAttach.
@@ -163,29 +174,7 @@ func (m *Attach) check() error {
 	case m.Attempt == 0:
 		return errors.New("no attempt number")
 	}
-	return nil
-}
-
-// Verb is what a Control conversation asks for.
-type Verb uint8
-
-// VerbList asks for one List.
-const VerbList Verb = 1
-
-// Control is the first message of a channel that asks about execs.
-type Control struct {
-	Deadline uint64 `cbor:"2,keyasint"`
-	Verb     Verb   `cbor:"3,keyasint"`
-}
-
-// Type is TypeControl.
-func (*Control) Type() Type { return TypeControl }
-
-func (m *Control) check() error {
-	if m.Verb == 0 {
-		return errors.New("no verb")
-	}
-	return nil
+	return checkOwner(m.Owner)
 }
 
 // Started is always the first message of the answer to Start and Attach.
@@ -195,7 +184,7 @@ type Started struct {
 	Generation  uint64            `cbor:"4,keyasint"` // of the controller
 	Window      uint64            `cbor:"5,keyasint"` // unacknowledged output the executor keeps, bytes
 	InputLimit  uint64            `cbor:"6,keyasint"` // as in InputAck
-	InputOffset uint64            `cbor:"7,keyasint"`
+	InputOffset uint64            `cbor:"7,keyasint"` // how much input was taken over: where to go on
 	Sandbox     SandboxMode       `cbor:"8,keyasint"`
 	Roots       []cbor.ByteString `cbor:"9,keyasint,omitempty"`
 	GraceMillis uint64            `cbor:"10,keyasint"`
@@ -204,6 +193,10 @@ type Started struct {
 	InputClosed bool              `cbor:"13,keyasint,omitempty"` // nothing more is read from stdin
 	Limits      *Limits           `cbor:"14,keyasint,omitempty"` // in force
 	View        View              `cbor:"15,keyasint,omitempty"`
+	Last        uint64            `cbor:"16,keyasint,omitempty"` // highest number in the log by now
+	Owner       string            `cbor:"17,keyasint,omitempty"` // the exec's principal
+	Detach      bool              `cbor:"18,keyasint,omitempty"`
+	OnFull      OnFull            `cbor:"19,keyasint,omitempty"` // in force
 }
 
 // Type is TypeStarted.
@@ -223,8 +216,10 @@ func (m *Started) check() error {
 		return errors.New("unknown view")
 	case m.InputLimit < m.InputOffset:
 		return errors.New("input limit below its offset")
+	case m.OnFull > OnFullDrop:
+		return errors.New("unknown choice for a full log")
 	}
-	return nil
+	return checkOwner(m.Owner)
 }
 
 // Info is what Started says, for the holder of a handle.
@@ -232,6 +227,7 @@ func (m *Started) Info() ExecInfo {
 	i := ExecInfo{
 		ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox, Roots: plainStrings(m.Roots),
 		View: m.View, Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true,
+		Owner: m.Owner, Detach: m.Detach, OnFull: m.OnFull, Last: m.Last, Input: m.InputOffset,
 	}
 	if m.Limits != nil {
 		i.Limits = *m.Limits
@@ -243,57 +239,9 @@ func (m *Started) Info() ExecInfo {
 func (m *Started) SetInfo(i ExecInfo) {
 	m.ID, m.Unix, m.Sandbox, m.Roots = i.ID, i.Started.UnixMilli(), i.Sandbox, byteStrings(i.Roots)
 	m.GraceMillis, m.TTY, m.View = toMillis(i.Grace), i.TTY, i.View
+	m.Owner, m.Detach, m.OnFull, m.Last, m.InputOffset = i.Owner, i.Detach, i.OnFull, i.Last, i.Input
 	if i.Limits != (Limits{}) {
 		m.Limits = &i.Limits
-	}
-}
-
-// List answers a Control of VerbList.
-type List struct {
-	Execs []ListItem `cbor:"2,keyasint"`
-}
-
-// ListItem is one exec of a List.
-type ListItem struct {
-	ID          ExecID            `cbor:"1,keyasint"`
-	Unix        int64             `cbor:"2,keyasint"`
-	Sandbox     SandboxMode       `cbor:"3,keyasint"`
-	Roots       []cbor.ByteString `cbor:"4,keyasint,omitempty"`
-	GraceMillis uint64            `cbor:"5,keyasint,omitempty"`
-	TTY         bool              `cbor:"6,keyasint,omitempty"`
-	Attached    bool              `cbor:"7,keyasint,omitempty"`
-	Exit        *ExitStatus       `cbor:"8,keyasint,omitempty"`
-}
-
-// Type is TypeList.
-func (*List) Type() Type { return TypeList }
-
-func (m *List) check() error {
-	for i := range m.Execs {
-		if e := &m.Execs[i]; e.ID.IsZero() || !e.Sandbox.valid() {
-			return fmt.Errorf("exec %d of the list has no id or sandbox mode", i)
-		} else if e.Exit != nil {
-			if err := checkExit(e.Exit); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// NewListItem is i as an item of a List.
-func NewListItem(i ExecInfo) ListItem {
-	return ListItem{
-		ID: i.ID, Unix: i.Started.UnixMilli(), Sandbox: i.Sandbox, Roots: byteStrings(i.Roots),
-		GraceMillis: toMillis(i.Grace), TTY: i.TTY, Attached: i.Attached, Exit: i.Exit,
-	}
-}
-
-// Info is the inverse of NewListItem.
-func (l ListItem) Info() ExecInfo {
-	return ExecInfo{
-		ID: l.ID, Started: time.UnixMilli(l.Unix), Sandbox: l.Sandbox, Roots: plainStrings(l.Roots),
-		Grace: millis(l.GraceMillis), TTY: l.TTY, Attached: l.Attached, Exit: l.Exit,
 	}
 }
 

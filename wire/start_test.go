@@ -45,6 +45,7 @@ func randomParams(r *rand.Rand) ExecParams {
 	case 1:
 		p.Grace = time.Duration(1+r.IntN(1e6)) * time.Millisecond
 	}
+	p.Detach, p.OnFull = r.IntN(2) == 0, OnFull(r.IntN(3))
 	return p
 }
 
@@ -58,6 +59,11 @@ func TestParametersReachTheExecutorAsTheyAre(t *testing.T) {
 		}
 		if want.Sandbox == 0 {
 			want.Sandbox = SandboxWorkspaceWrite
+		}
+		if want.OnFull == 0 && want.Detach {
+			want.OnFull = OnFullDrop
+		} else if want.OnFull == 0 {
+			want.OnFull = OnFullBlock
 		}
 		m := NewStart(p)
 		m.Instance, m.Attempt = ID{1}, 1

@@ -43,6 +43,8 @@ const (
 	// InputQueue is how much stdin an executor keeps that the command has not read yet:
 	// one window of a path of 50 ms at 20 MB/s.
 	InputQueue = 1 << 20
+	// MaxOwner is the longest name of a principal, bytes.
+	MaxOwner = 255
 	// OutputWindow is how much unacknowledged output an executor keeps per exec
 	// before it stops reading from the command.
 	OutputWindow = 4 << 20

@@ -167,7 +167,7 @@ func (p *parties) opened() (connects int, kinds []byte) {
 }
 
 // mine is the client's own view of the executor's machine, without the network.
-func (p *parties) mine() *executor.Local { return p.backend.As(p.me.Public().String()) }
+func (p *parties) mine() *executor.Local { return p.backend.As(executor.Caller{Principal: p.me.Public().String()}) }
 
 func (p *parties) command(argv ...string) *client.Cmd {
 	return client.Environment{Name: "it", Backend: p.remote}.Command(argv...)

@@ -58,6 +58,83 @@ var handleRows = []backendRow{
 		r.equal("output after attaching", out.String(), "after\n")
 		r.equal("exit code", resp.Exit.Code, 8)
 	}},
+	{"SignalAndTerminateNeedNoHandle", func(r *row) {
+		proc := r.start(sh("trap 'echo caught' USR1; echo ready; while :; do sleep 0.05; done"))
+		r.await(proc, "ready")
+		ref := wire.ExecRef{ID: proc.ID()}
+		if err := r.backend.Signal(r.ctx, ref, "USR1"); err != nil {
+			r.Fatal(err)
+		}
+		r.await(proc, "caught") // its controller kept it
+		r.code("an unknown signal", r.backend.Signal(r.ctx, ref, "NONE"), wire.CodeBadRequest)
+		if err := r.backend.Terminate(r.ctx, ref, time.Minute); err != nil {
+			r.Fatal(err)
+		}
+		status := r.wait(proc)
+		r.equal("cause", status.Cause, wire.CauseTerminated)
+		r.code("Signal after the end", r.backend.Signal(r.ctx, ref, "TERM"), wire.CodeEnded)
+		r.code("Terminate after the end", r.backend.Terminate(r.ctx, ref, 0), wire.CodeEnded)
+		unknown := wire.ExecRef{ID: wire.NewExecID()}
+		r.code("Signal of nothing", r.backend.Signal(r.ctx, unknown, "TERM"), wire.CodeNotFound)
+		r.code("Terminate of nothing", r.backend.Terminate(r.ctx, unknown, 0), wire.CodeNotFound)
+		r.code("Remove of nothing", r.backend.Remove(r.ctx, unknown), wire.CodeNotFound)
+		r.code("Signal of the zero id", r.backend.Signal(r.ctx, wire.ExecRef{}, "TERM"), wire.CodeNotFound)
+		r.code("Signal of another owner's", r.backend.Signal(r.ctx, wire.ExecRef{ID: proc.ID(), Owner: "nobody"}, "TERM"), wire.CodeNotFound)
+	}},
+	{"RemoveForgetsTheResultAndKeepsTheID", func(r *row) {
+		p := sh("echo out; read x")
+		p.ID, p.Stdin = wire.NewExecID(), true
+		proc := r.start(p)
+		ref := wire.ExecRef{ID: p.ID}
+		r.await(proc, "out")
+		r.code("Remove while it runs", r.backend.Remove(r.ctx, ref), wire.CodeBusy)
+		r.feed(proc, []byte("x\n"))
+		r.wait(proc)
+		if err := r.backend.Remove(r.ctx, ref); err != nil {
+			r.Fatal(err)
+		}
+		_, err := r.backend.Attach(r.ctx, p.ID, wire.AttachOptions{})
+		r.code("Attach", err, wire.CodeUnknown)
+		_, err = r.backend.Start(r.ctx, p)
+		r.code("the same Start", err, wire.CodeUnknown)
+		infos, err := r.backend.List(r.ctx)
+		if err != nil {
+			r.Fatal(err)
+		}
+		for _, i := range infos {
+			if i.ID == p.ID {
+				r.Error("it is still listed")
+			}
+		}
+	}},
+	{"ListDescribesTheExec", func(r *row) {
+		p := sh("echo out; read x; exit 3")
+		p.Stdin, p.Detach = true, true
+		proc := r.start(p)
+		r.await(proc, "out")
+		find := func() wire.ExecInfo {
+			infos, err := r.backend.List(r.ctx)
+			if err != nil {
+				r.Fatal(err)
+			}
+			for _, i := range infos {
+				if i.ID == proc.ID() {
+					return i
+				}
+			}
+			r.Fatal("it is not listed")
+			return wire.ExecInfo{}
+		}
+		i := find()
+		if !i.Attached || !i.Detach || i.Exit != nil || !i.Ended.IsZero() || i.Last != 1 || i.Owner == "" || !strings.HasPrefix(i.Command, "sh -c ") {
+			r.Errorf("while it runs: %+v", i)
+		}
+		r.feed(proc, []byte("x\n"))
+		r.wait(proc)
+		if i = find(); i.Exit == nil || i.Exit.Code != 3 || i.Ended.Before(i.Started) || i.Last != 2 {
+			r.Errorf("after the end: %+v", i)
+		}
+	}},
 	{"ViewersReadAndCannotControl", func(r *row) {
 		p := sh("echo shown; read x; exit 1")
 		p.Stdin = true

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// List implements wire.ExecBackend.
+func (r *Remote) List(ctx context.Context) ([]wire.ExecInfo, error) {
+	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
+		return &wire.Control{Deadline: deadline(clock), Verb: wire.VerbList}
+	})
+	if err != nil {
+		return nil, plain(err)
+	}
+	defer ch.conn.Reset(wire.CodeCancelled)
+	stop := context.AfterFunc(ctx, func() { ch.conn.Reset(wire.CodeCancelled) })
+	defer stop()
+	var infos []wire.ExecInfo
+	for {
+		list, ok := answer.(*wire.List)
+		if !ok {
+			return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
+		}
+		for _, e := range list.Execs {
+			infos = append(infos, e.Info())
+		}
+		if !list.More {
+			ch.conn.CloseWrite()
+			return infos, nil
+		}
+		if answer, err = ch.conn.Recv(); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			return nil, lostError(err)
+		}
+	}
+}
+
+// Signal implements wire.ExecBackend. An error that is wire.ErrLost leaves open whether it
+// arrived.
+func (r *Remote) Signal(ctx context.Context, ref wire.ExecRef, s wire.Signal) error {
+	if s.Number() == 0 {
+		return wire.Errorf(wire.CodeBadRequest, "unknown signal %q", string(s))
+	}
+	return r.control(ctx, ref, &wire.Control{Verb: wire.VerbSignal, Signal: s})
+}
+
+// Terminate implements wire.ExecBackend; see Signal for its errors.
+func (r *Remote) Terminate(ctx context.Context, ref wire.ExecRef, grace time.Duration) error {
+	return r.control(ctx, ref, wire.NewTerminateControl(grace))
+}
+
+// Remove implements wire.ExecBackend; see Signal for its errors.
+func (r *Remote) Remove(ctx context.Context, ref wire.ExecRef) error {
+	return r.control(ctx, ref, &wire.Control{Verb: wire.VerbRemove})
+}
+
+// control acts on an exec by a conversation of its own.
+func (r *Remote) control(ctx context.Context, ref wire.ExecRef, m *wire.Control) error {
+	if ref.ID.IsZero() {
+		return wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
+	}
+	m.ID, m.Owner, m.Instance, m.Request = &ref.ID, ref.Owner, &r.instance, r.attempts.Add(1)
+	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
+		m.Deadline = deadline(clock)
+		return m
+	})
+	if err != nil {
+		return plain(err)
+	}
+	defer ch.conn.Reset(wire.CodeCancelled)
+	if _, ok := answer.(*wire.Done); !ok {
+		return wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
+	}
+	ch.conn.CloseWrite()
+	return nil
+}
