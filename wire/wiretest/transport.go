@@ -103,6 +103,7 @@ func (t *transport) Close(code wire.Code, text string) error {
 	err := &wire.Error{Code: code, Text: text}
 	streams, first := t.link.end(err)
 	if !first {
+		<-t.ctx.Done() // the other end may be closing it at this moment
 		return nil
 	}
 	// A stream's error says that the connection is gone, as QUIC's does.
