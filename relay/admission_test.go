@@ -167,6 +167,7 @@ func TestStrangerHasFiveSecondsForItsHandshake(t *testing.T) {
 		}
 		synctest.Wait()
 		r.newPeer(t, keys.Client) // the slots are free again
+		synctest.Wait()
 		if n := value(t, r.Relay, "handshakes_in_flight"); n != 0 {
 			t.Errorf("%v handshakes in flight, want none", n)
 		}

@@ -103,7 +103,8 @@ func (t *transport) Close(code wire.Code, text string) error {
 	err := &wire.Error{Code: code, Text: text}
 	streams, first := t.link.end(err)
 	if !first {
-		<-t.ctx.Done() // the other end may be closing it at this moment
+		<-t.ctx.Done() // somebody else may be closing it at this moment
+		<-t.peer.ctx.Done()
 		return nil
 	}
 	// A stream's error says that the connection is gone, as QUIC's does.
