@@ -12,6 +12,12 @@ type AuthorizedClient struct {
 	Key  PublicKey
 	Name string // the comment after the key, for logs; may be empty or hold spaces
 	Line int    // where it stands in the file, from 1
+
+	// As is the principal that the client acts for, which other lines may name too: what one of them starts belongs to all
+	// of them. Empty: the client acts for its own key alone.
+	As string
+	// ViewAll lets the client see the commands of every principal, ControlAll act on them too; ControlAll implies ViewAll.
+	ViewAll, ControlAll bool
 }
 
 // AuthorizedClients is the content of an executor's authorized_clients. It is immutable and safe for concurrent use. The zero
@@ -23,10 +29,14 @@ type AuthorizedClients struct {
 
 // ParseAuthorizedClients reads the clients that an executor lets in, one a line: options first as in OpenSSH (separated by
 // commas, values may be quoted), then the key, then a name for people. Blank lines and lines that start with # are passed
-// over. No option exists yet.
+// over. The options are
 //
-// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option, a key of another kind or
-// one that is listed twice among them.
+//	as=NAME      the client acts for NAME, as every line that says so: 1 to 64 of A-Z a-z 0-9 . _ -, not client_...
+//	view=all     it sees what every principal runs, and may watch it
+//	control=all  it may also act on that: type, signal, end, remove
+//
+// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, a key of another
+// kind or one that is listed twice among them.
 func ParseAuthorizedClients(name string, r io.Reader) (*AuthorizedClients, error) {
 	clients := &AuthorizedClients{byKey: make(map[PublicKey]int)}
 	err := eachLine(name, r, func(number int, line string) error {

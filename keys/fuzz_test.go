@@ -49,6 +49,7 @@ func FuzzAuthorizedClients(f *testing.F) {
 	for _, text := range []string{
 		"", "# none\n", key, key + " alice\r\n\n\t" + other + "\tbob b", key + "\n" + key, "restrict " + key,
 		`cmd="git push, \"now\"",max-time=10m ` + key + " ci", "sandbox>=strict," + key, fixedKey(f, Executor, 1).String(), key + "\x00", `a="`,
+		"as=ci " + key + " a\nas=\"ci\",view=all " + other + " b", "control=all " + key, "view=,as=" + key + " " + key, "as=client_x " + key,
 	} {
 		f.Add(text)
 	}
@@ -62,18 +63,41 @@ func FuzzAuthorizedClients(f *testing.F) {
 			if client.Key.Kind() != Client || !strings.Contains(text, client.Key.String()) {
 				t.Errorf("%v is let in, which the text does not say", client)
 			}
-			written.WriteString(client.Key.String() + " " + client.Name + "\n")
+			written.WriteString(optionsOf(client) + client.Key.String() + " " + client.Name + "\n")
 		}
 		again, err := ParseAuthorizedClients("f", strings.NewReader(written.String()))
 		if err != nil || len(again.All()) != len(clients.All()) {
 			t.Fatalf("written anew: %v", err)
 		}
 		for _, client := range clients.All() {
-			if found, ok := again.Lookup(client.Key); !ok || found.Name != client.Name {
-				t.Errorf("written anew, %v is %v", client, found)
+			if client.ControlAll && !client.ViewAll || strings.HasPrefix(client.As, "client_") {
+				t.Errorf("%+v is let in", client)
+			}
+			found, ok := again.Lookup(client.Key)
+			found.Line = client.Line // blank lines and comments are gone
+			if !ok || found != client {
+				t.Errorf("written anew, %+v is %+v", client, found)
 			}
 		}
 	})
+}
+
+// optionsOf writes a client's options as they stand before its key.
+func optionsOf(client AuthorizedClient) string {
+	var options []string
+	if client.As != "" {
+		options = append(options, "as="+client.As)
+	}
+	if client.ViewAll {
+		options = append(options, "view=all")
+	}
+	if client.ControlAll {
+		options = append(options, "control=all")
+	}
+	if options == nil {
+		return ""
+	}
+	return strings.Join(options, ",") + " "
 }
 
 // FuzzRelayPeers: see FuzzAuthorizedClients.

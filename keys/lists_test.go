@@ -38,6 +38,28 @@ func TestAuthorizedClientsAreFound(t *testing.T) {
 	}
 }
 
+func TestOptionsSayForWhomAClientActsAndWhatItSees(t *testing.T) {
+	t.Parallel()
+	key := fixedKey(t, Client, 1)
+	for options, want := range map[string]AuthorizedClient{
+		"":                                {},
+		"as=ci ":                          {As: "ci"},
+		`as="build.farm_2-A" `:            {As: "build.farm_2-A"},
+		"as=" + strings.Repeat("x", 64):   {As: strings.Repeat("x", 64)},
+		"as=clients ":                     {As: "clients"},
+		"view=all ":                       {ViewAll: true},
+		"control=all ":                    {ViewAll: true, ControlAll: true},
+		"control=all,view=all ":           {ViewAll: true, ControlAll: true},
+		`view="all",as=ci,control="all" `: {As: "ci", ViewAll: true, ControlAll: true},
+	} {
+		want.Key, want.Name, want.Line = key, "me", 1
+		clients, err := ParseAuthorizedClients("file", strings.NewReader(strings.TrimSpace(options)+" "+key.String()+" me"))
+		if got, ok := clients.Lookup(key); err != nil || !ok || got != want {
+			t.Errorf("%q gives %+v, %v, %v, want %+v", options, got, ok, err, want)
+		}
+	}
+}
+
 func TestNilAndZeroListsHoldNobody(t *testing.T) {
 	t.Parallel()
 	key := fixedKey(t, Client, 1)
@@ -74,6 +96,22 @@ func TestAuthorizedClientsFileWithOneBadLineIsRefusedWhole(t *testing.T) {
 		"option without value":  {"cmd= " + other, "no value"},
 		"comma at the end":      {"cmd=git, " + other, "neither a key nor an option"},
 		"option, no key":        {"restrict", `unknown option "restrict"`},
+		"unknown value":         {"view=some " + other, `option "view": want view=all`},
+		"value left out":        {"control " + other, `option "control": want control=all`},
+		"empty value":           {`view="" ` + other, "want view=all"},
+		"other operator":        {"control>=all " + other, "want control=all"},
+		"option twice":          {"view=all,view=all " + other, `option "view" is given twice`},
+		"principal left out":    {"as " + other, `option "as": want as=NAME`},
+		"principal empty":       {`as="" ` + other, "wrong length"},
+		"principal too long":    {"as=" + strings.Repeat("x", 65) + " " + other, "wrong length"},
+		"principal with space":  {`as="a b" ` + other, "not allowed"},
+		"principal with slash":  {"as=a/b " + other, "not allowed"},
+		"principal is a flag":   {"as=-a " + other, "not allowed"},
+		"principal with umlaut": {"as=b\u00fc " + other, "not allowed"},
+		"principal is a key":    {"as=" + good + " " + other, "as keys do"},
+		"principal as a key":    {"as=client_ci " + other, "as keys do"},
+		"principal by operator": {"as>=ci " + other, "want as=NAME"},
+		"principal is a secret": {"as=clientsecret_x " + other, "replace the key"},
 		"executor's key":        {fixedKey(t, Executor, 2).String(), "an executor's key"},
 		"relay's key":           {fixedKey(t, Relay, 2).String(), "a relay's key"},
 		"key listed twice":      {good + " again", "already on line 1"},

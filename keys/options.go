@@ -16,9 +16,41 @@ type option struct {
 // client of that line.
 type clientOption func(client *AuthorizedClient, opt option) error
 
-// clientOptions is the table of known options. There is none yet. An option that is not in the table refuses the whole file,
-// because every option narrows what a client may do, and to pass over one would widen it.
-var clientOptions = map[string]clientOption{}
+// clientOptions is the table of known options. An option that is not in the table refuses the whole file: those to come may
+// narrow what a client may do, and to pass over one would widen it.
+var clientOptions = map[string]clientOption{
+	"as":   setAs,
+	"view": wantAll(func(client *AuthorizedClient) { client.ViewAll = true }),
+	"control": wantAll(func(client *AuthorizedClient) {
+		client.ControlAll, client.ViewAll = true, true // nobody can act on what they cannot find
+	}),
+}
+
+// setAs is as=NAME. A name that looks like a key would pass for the principal of that key.
+func setAs(client *AuthorizedClient, opt option) error {
+	if opt.operator != "=" {
+		return errors.New("want as=NAME, the same NAME on all lines that act as one")
+	}
+	if err := checkName(opt.value); err != nil {
+		return err
+	}
+	if strings.HasPrefix(opt.value, string(Client)+"_") {
+		return fmt.Errorf("name that starts with %s_, as keys do: choose another", Client)
+	}
+	client.As = opt.value
+	return nil
+}
+
+// wantAll is an option whose only value is "all".
+func wantAll(set func(*AuthorizedClient)) clientOption {
+	return func(client *AuthorizedClient, opt option) error {
+		if opt.operator != "=" || opt.value != "all" {
+			return fmt.Errorf("want %s=all, or nothing for the client's own commands", opt.name)
+		}
+		set(client)
+		return nil
+	}
+}
 
 // applyOptions applies the options of one line.
 func applyOptions(client *AuthorizedClient, options []option) error {
