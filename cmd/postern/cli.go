@@ -38,6 +38,9 @@ type exitError struct {
 
 func (e *exitError) Error() string { return e.text }
 
+// withCode is err with an exit code.
+func withCode(code int, err error) error { return &exitError{code, err.Error()} }
+
 func failf(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Sprintf(format, args...)}
 }
@@ -85,7 +88,13 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 }
 
 // runsCommands: the verb's exit code is that of a command, so none of ours may look like one.
-func runsCommands(cmd *cobra.Command) bool { return cmd.Name() == "exec" || cmd.Name() == "demo" }
+func runsCommands(cmd *cobra.Command) bool {
+	switch cmd.Name() {
+	case "exec", "attach", "wait", "demo":
+		return true
+	}
+	return false
+}
 
 // oneLine keeps an error on one line, and a peer's text from moving the cursor.
 func oneLine(s string) string {
@@ -109,14 +118,15 @@ on the machine dials out to a relay; a client reaches it through the relay, over
 a channel that the relay cannot read.`,
 		Example: `  postern demo                              see it work on this machine
   postern dev --state ~/.postern-dev        a relay and an executor to play with
-  postern exec builder -- make -j4          run a command`,
+  postern exec builder -- make -j4          run a command
+  postern exec -d builder -- make -j4       start one; then: ps, attach, logs, wait, kill, rm`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newExec(std), newDemo(std), newDev(std), newRelay(std), newExecutor(std),
+		newExec(std), newAttach(std), newPs(std), newLogs(std), newWait(std), newKill(std), newRm(std), newDemo(std), newDev(std), newRelay(std), newExecutor(std),
 		newKeygen(std), newPubkey(std), newSandbox(std), newVersion(std),
 	)
 	return root

@@ -76,7 +76,8 @@ func runDemo(std stdio, argv []string) error {
 	defer c.Close()
 	env := client.Environment{Name: devName, Backend: backend}
 	if len(argv) > 0 {
-		return runExec(std, env, wire.ExecParams{Argv: argv}, execFlags{quiet: true})
+		l := newLink(devName, std, true)
+		return runExec(std, env, l, wire.ExecParams{Argv: argv}, execFlags{quiet: true})
 	}
 	return tour(std, env, filepath.Join(dir, "workspace"))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +25,13 @@ type execFlags struct {
 	view              string
 	limits            limitFlags
 	explain           bool
+	id                string
+	detach, json      bool
+	graceGiven        bool
+	onFull            string
+	escape            string
+	escapeChar        byte
+	reconnect         patienceFlag
 }
 
 func newExec(std stdio) *cobra.Command {
@@ -37,13 +43,20 @@ func newExec(std stdio) *cobra.Command {
 as it is: there is no shell in between, so for pipes and variables run one:
 postern exec box -- sh -c 'echo $HOME | wc -c'.
 
+With -d the command is started and left running: ps, attach, logs, wait, kill and rm are for
+it. With -d -i its standard input stays open for attach -i; nothing is read here. On a terminal
+with -it, at the beginning of a line, ~. leaves the command running, and ~? lists the escapes.
+
+When the connection is lost the command goes on, and this process tries to come back to it.
+
 Exit codes: the command's own; 128+n when signal n ended it; 124 when --timeout did; 125
 when it was not started; 126 when it is not executable; 127 when there is no such command;
 255 when the connection was lost and the outcome is not known, or the output could not be
 written here.`,
 		Example: `  postern exec builder -- make -j4
   tar c src | postern exec -i builder -- tar x
-  postern exec -it builder -- bash`,
+  postern exec -it builder -- bash
+  postern exec -d builder -- make -j4`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dash := cmd.ArgsLenAtDash()
 			switch {
@@ -55,20 +68,18 @@ written here.`,
 				return errors.New("no command after --")
 			}
 			o.sandboxGiven = cmd.Flags().Changed("sandbox")
+			o.graceGiven = cmd.Flags().Changed("grace")
+			if err := o.check(); err != nil {
+				return err
+			}
 			params, err := o.params(args[1:])
 			if err != nil {
 				return err
 			}
-			h, err := findHome()
-			if err != nil {
-				return failf(exitRefused, "%v", err)
-			}
-			c, backend, err := h.connect(args[0])
-			if err != nil {
-				return failf(exitRefused, "%v", err)
-			}
-			defer c.Close()
-			return runExec(std, client.Environment{Name: args[0], Backend: backend}, params, o)
+			l := newLink(args[0], std, o.quiet)
+			return onExecutor(args[0], func(env client.Environment) error {
+				return runExec(std, env, l, params, o)
+			}, o.reconnect.tune(l))
 		},
 	}
 	f := cmd.Flags()
@@ -84,8 +95,22 @@ written here.`,
 	f.StringVar(&o.view, "view", "full", "full, or minimal: only the system's folders and the workspaces")
 	f.BoolVar(&o.explain, "explain", false, "print the policy in force to stderr before the command's output")
 	o.limits.add(f)
+	f.StringVar(&o.id, "id", "", "id of the exec, 32 hexadecimal digits: the same command under the same id is started once")
+	f.BoolVarP(&o.detach, "detach", "d", false, "start the command, print the id of the exec and leave it running")
+	f.BoolVar(&o.json, "json", false, "with -d: print the id as JSON")
+	f.StringVar(&o.onFull, "on-full", "", "when nobody takes the output: block the command, or drop the oldest (default: drop with -d)")
+	f.StringVar(&o.escape, "escape", "~", "with -it: the character that begins an escape, or none")
+	o.reconnect.add(f)
 	f.DurationVar(&o.killAfter, "kill-after", 0, "between TERM and KILL when the command is ended (default 5s)")
 	return cmd
+}
+
+// check is for what is no part of the request.
+func (o *execFlags) check() (err error) {
+	if o.escapeChar, err = parseEscape(o.escape); err != nil {
+		return err
+	}
+	return o.reconnect.check()
 }
 
 func (o execFlags) params(argv []string) (wire.ExecParams, error) {
@@ -106,9 +131,25 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 			return wire.ExecParams{}, fmt.Errorf("--%s %v: a time cannot be negative", name, d)
 		}
 	}
+	switch {
+	case o.json && !o.detach:
+		return wire.ExecParams{}, errors.New("--json needs -d: without it stdout is the command's")
+	case o.detach && o.graceGiven:
+		return wire.ExecParams{}, errors.New("--grace does not count with -d: use --timeout to bound the command")
+	}
 	p := wire.ExecParams{
 		Argv: argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
-		Timeout: o.timeout, Grace: o.grace, KillAfter: o.killAfter,
+		Timeout: o.timeout, Grace: o.grace, KillAfter: o.killAfter, Detach: o.detach, Stdin: o.stdin,
+	}
+	if p.ID = wire.NewExecID(); o.id != "" {
+		if p.ID, err = wire.ParseExecID(o.id); err != nil {
+			return wire.ExecParams{}, fmt.Errorf("--id: %w", err)
+		}
+	}
+	if o.onFull != "" {
+		if p.OnFull, err = wire.ParseOnFull(o.onFull); err != nil {
+			return wire.ExecParams{}, fmt.Errorf("--on-full: %w", err)
+		}
 	}
 	if o.tty {
 		p.Env = append(p.Env, "TERM="+terminalName())
@@ -145,90 +186,49 @@ func envEntry(s string) (string, error) {
 }
 
 // runExec runs one command with the files of this process, and returns its exit as an *exitError.
-func runExec(std stdio, env client.Environment, p wire.ExecParams, o execFlags) error {
-	cmd := env.Command(p.Argv...)
-	cmd.Params = p
-	cmd.Stdout, cmd.Stderr = std.out, std.err
-	if o.stdin {
-		cmd.Stdin = std.in
-	}
-	signals := watchSignals()
-	defer signals.stop()
-	terminal := &terminal{file: std.in}
+func runExec(std stdio, env client.Environment, l *link, p wire.ExecParams, o execFlags) error {
+	c := newConsole(std, l)
+	defer c.signals.stop()
 	if o.tty {
-		size := terminal.size()
-		cmd.Params.TTY = &size
+		size := c.terminal.size()
+		p.TTY = &size
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	started := signals.untilStarted(cancel)
-	err := cmd.Start(ctx)
-	if first := started(); first != nil && err != nil {
-		return &exitError{128 + int(*first), ""}
+	process, err := c.open(func(ctx context.Context) (wire.ExecProcess, error) { return env.Backend.Start(ctx, p) })
+	if errors.Is(err, wire.ErrLost) {
+		return failf(exitLost, "%s: the connection was lost and the command may be running as exec %s: %v", env.Name, p.ID, err)
 	}
 	if err != nil {
-		return failf(startCode(err), "%v", explain(env.Name, err))
+		return withCode(startCode(err), explain(env.Name, err))
 	}
-	if given := cmd.Process().Info().Sandbox; given != p.Sandbox && o.sandboxGiven && !o.quiet {
-		fmt.Fprintf(std.err, "postern: %s allows no more than %s, so that is the sandbox of this command\n", env.Name, given)
+	info := process.Info()
+	if info.Sandbox != p.Sandbox && o.sandboxGiven {
+		l.notes.say("%s allows no more than %s, so that is the sandbox of this command", env.Name, info.Sandbox)
 	}
 	if o.explain {
-		fmt.Fprint(std.err, explainPolicy(cmd.Process().Info()))
+		fmt.Fprint(std.err, explainPolicy(info))
 	}
-	if o.tty && o.stdin {
-		if err := terminal.raw(); err != nil {
-			return failf(exitRefused, "the terminal cannot be set to raw mode: %v", err)
-		}
-		defer terminal.restore()
+	if o.detach {
+		defer process.Close()
+		return o.printID(std, env.Name, info)
 	}
-	signals.forward(ctx, cmd.Process(), terminal)
-	status, err := cmd.Wait(ctx)
-	terminal.restore()
-	return exitOf(env.Name, status, err, o)
+	end, err := c.attend(process, control{
+		to: files{std.out, std.err, l.notes}, stdin: o.stdin, escape: o.escapeChar, raw: o.tty,
+	})
+	if err != nil {
+		return failf(exitRefused, "%v", err)
+	}
+	return ended{name: env.Name, info: info, outcome: end, quiet: o.quiet, timeout: o.timeout, whole: true}.exit()
 }
 
-// exitOf turns the end of a command into the end of this process.
-func exitOf(name string, status wire.ExitStatus, err error, o execFlags) error {
-	switch {
-	case err != nil && status.Cause == 0:
-		return failf(exitLost, "%s: %v", name, err)
-	case err != nil && errors.Is(err, syscall.EPIPE):
-		return &exitError{128 + int(syscall.SIGPIPE), ""} // as a command in a local pipe would end
-	case err != nil:
-		return failf(exitLost, "%s: the command ended (%v), but its output could not be written here: %v", name, status, err)
+// printID is all that exec -d prints.
+func (o execFlags) printID(std stdio, executor string, i wire.ExecInfo) (err error) {
+	if o.json {
+		err = newJSONLines(std.out).write(startedJSON{i.ID.String(), executor})
+	} else {
+		_, err = fmt.Fprintln(std.out, i.ID)
 	}
-	note := ""
-	switch {
-	case o.quiet:
-	case status.Cause == wire.CauseTimedOut:
-		note = fmt.Sprintf("the command was ended after %v", o.timeout)
-	case status.Cause == wire.CauseOOM:
-		note = "the command was ended: out of memory"
-	case status.Cause == wire.CauseRevoked:
-		note = "the command was ended: the executor removed this client's key"
-	case status.Cause == wire.CauseLimit:
-		note = fmt.Sprintf("the command was ended: limit reached: %v", status.Hit)
-	case status.Hit != 0:
-		note = fmt.Sprintf("the command ran into a limit: %v", status.Hit)
-	case status.PipesHeld:
-		note = "something the command started still held its output: the end of it may be missing"
-	}
-	if code := status.ShellCode(); code != 0 || note != "" {
-		return &exitError{code, note}
+	if err != nil {
+		return failf(exitLost, "%s: exec %s was started, but its id could not be written here: %v", executor, i.ID, err)
 	}
 	return nil
-}
-
-// explain adds what to do next to what went wrong.
-func explain(name string, err error) error {
-	switch {
-	case errors.Is(err, wire.ErrLost):
-		return fmt.Errorf("%s: the connection was lost and the command may be running: %w", name, err)
-	case wire.CodeOf(err) == wire.CodeUnreachable:
-		if e, ok := errors.AsType[*wire.Error](err); ok && e.Text == "" { // a reset overtook the relay's words
-			err = errors.New("the executor is not connected to the relay, or the relay does not let this client use it")
-		}
-		return fmt.Errorf("executor %s cannot be reached: %w", name, err)
-	}
-	return fmt.Errorf("%s: %w", name, err)
 }

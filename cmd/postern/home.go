@@ -30,8 +30,9 @@ func findHome() (home, error) {
 
 func (h home) join(name string) string { return filepath.Join(h.path, name) }
 
-// connect finds an executor by its alias and returns its backend. Nothing is sent yet.
-func (h home) connect(alias string) (*client.Client, *client.Remote, error) {
+// connect finds an executor by its alias and returns its backend. Nothing is sent yet. What
+// is to be different from a plain client, tune changes.
+func (h home) connect(alias string, tune ...func(*client.Config)) (*client.Client, *client.Remote, error) {
 	known, err := h.known()
 	if err != nil {
 		return nil, nil, err
@@ -47,11 +48,29 @@ func (h home) connect(alias string) (*client.Client, *client.Remote, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := client.New(client.Config{Key: key, Relay: e.Relay, Software: software()})
+	cfg := client.Config{Key: key, Relay: e.Relay, Software: software()}
+	for _, change := range tune {
+		change(&cfg)
+	}
+	c, err := client.New(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c, c.Executor(e.Key), nil
+}
+
+// onExecutor connects to an executor and does something there.
+func onExecutor(alias string, do func(client.Environment) error, tune ...func(*client.Config)) error {
+	h, err := findHome()
+	if err != nil {
+		return failf(exitRefused, "%v", err)
+	}
+	c, backend, err := h.connect(alias, tune...)
+	if err != nil {
+		return failf(exitRefused, "%v", err)
+	}
+	defer c.Close()
+	return do(client.Environment{Name: alias, Backend: backend})
 }
 
 func (h home) known() (*keys.KnownExecutors, error) {

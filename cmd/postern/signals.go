@@ -25,9 +25,13 @@ type signals struct {
 
 func watchSignals() *signals {
 	s := &signals{c: make(chan os.Signal, 16), done: make(chan struct{})}
-	signal.Notify(s.c, append(platformSignals(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)...)
+	s.take()
 	ignorePipe()
 	return s
+}
+
+func (s *signals) take() {
+	signal.Notify(s.c, append(platformSignals(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)...)
 }
 
 func (s *signals) stop() {
@@ -37,16 +41,17 @@ func (s *signals) stop() {
 	})
 }
 
-// untilStarted gives up starting at the first signal that would end a program. The function it
-// returns ends that, and says which it was.
-func (s *signals) untilStarted(cancel context.CancelCauseFunc) func() *syscall.Signal {
+// untilFirst calls cancel at the first signal that would end a program; a second one ends this one
+// at once. The function it returns ends that, and says which it was.
+func (s *signals) untilFirst(cancel func()) func() *syscall.Signal {
 	stop, stopped := make(chan struct{}), make(chan *syscall.Signal)
 	go func() {
 		for {
 			select {
 			case sig := <-s.c:
 				if n, ok := sig.(syscall.Signal); ok && forwarded[sig] != "" {
-					cancel(context.Canceled)
+					signal.Stop(s.c)
+					cancel()
 					<-stop
 					stopped <- &n
 					return
@@ -63,33 +68,67 @@ func (s *signals) untilStarted(cancel context.CancelCauseFunc) func() *syscall.S
 	}
 }
 
+// underSignals does something that a signal ends, with the exit code of the signal.
+func underSignals(do func(context.Context) error) error {
+	s := watchSignals()
+	defer s.stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	first := s.untilFirst(cancel)
+	err := do(ctx)
+	if sig := first(); sig != nil && err != nil {
+		return &exitError{128 + int(*sig), ""}
+	}
+	return err
+}
+
 // forward passes signals on until stop. A second interrupt ends the command, also one that
-// ignores the first.
-func (s *signals) forward(ctx context.Context, p wire.ExecProcess, t *terminal) {
+// ignores the first. While the link is down signals wait, and a second one gives up.
+func (s *signals) forward(ctx context.Context, p wire.ExecProcess, t *terminal, l *link, giveUp func()) {
+	// Apart from the loop, since a request takes as long as the link is down.
+	requests := make(chan func(), 16)
 	go func() {
-		interrupts := 0
+		for request := range requests {
+			request()
+		}
+	}()
+	go func() {
+		defer close(requests)
+		interrupts, waiting := 0, 0
 		for {
 			select {
 			case sig := <-s.c:
 				if isResize(sig) {
-					_ = p.Resize(ctx, t.size()) // an ended command has no size
+					sendLater(requests, func() { _ = p.Resize(ctx, t.size()) }) // an ended command has no size
+					continue
+				}
+				if waiting = l.count(waiting); waiting > 1 {
+					giveUp()
 					continue
 				}
 				if sig == syscall.SIGINT {
 					interrupts++
 				}
 				// A signal that does not arrive finds the command ended, or the link, which
-				// Wait reports.
+				// the log reports.
 				if interrupts > 1 {
-					_ = p.Terminate(ctx, 0)
+					sendLater(requests, func() { _ = p.Terminate(ctx, 0) })
 				} else {
-					_ = p.Signal(ctx, remoteSignal(sig))
+					sendLater(requests, func() { _ = p.Signal(ctx, remoteSignal(sig)) })
 				}
 			case <-s.done:
 				return
 			}
 		}
 	}()
+}
+
+// sendLater drops what nobody could have meant: more requests than there is room for.
+func sendLater(requests chan<- func(), request func()) {
+	select {
+	case requests <- request:
+	default:
+	}
 }
 
 func remoteSignal(sig os.Signal) wire.Signal {

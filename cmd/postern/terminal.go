@@ -23,11 +23,11 @@ func (t *terminal) size() wire.WinSize {
 	return wire.WinSize{Rows: uint16(min(rows, 0xffff)), Cols: uint16(min(cols, 0xffff))}
 }
 
+// exists reports whether there is one.
+func (t *terminal) exists() bool { return term.IsTerminal(int(t.file.Fd())) }
+
 // raw hands every key to the command, until restore.
 func (t *terminal) raw() error {
-	if !term.IsTerminal(int(t.file.Fd())) {
-		return nil
-	}
 	saved, err := term.MakeRaw(int(t.file.Fd()))
 	t.saved = saved
 	return err

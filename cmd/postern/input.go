@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// feed passes on what r has, as the command's input from an offset on. What the command does not
+// read is of no interest. It returns what it ended for: nil after the end of r, errLeft, or the error
+// of a Write.
+func feed(ctx context.Context, p wire.ExecProcess, r io.Reader, offset uint64) error {
+	buf := make([]byte, wire.MaxChunk)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if err := p.Write(ctx, offset, buf[:n]); err != nil {
+				return err
+			}
+			offset += uint64(n)
+		}
+		if errors.Is(err, errLeft) { // the input goes on when somebody comes back
+			return err
+		}
+		if err != nil {
+			return p.CloseStdin(ctx) // an unreadable input ends as a finished one does
+		}
+	}
+}
+
+// breakPipe is what a closed pipe would have done to the command: SIGPIPE, and an end of the
+// output for those that ignore it.
+func breakPipe(ctx context.Context, p wire.ExecProcess) {
+	if p.Signal(ctx, "PIPE") == nil {
+		patience := time.NewTimer(time.Second)
+		defer patience.Stop()
+		select {
+		case <-patience.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	_ = p.Terminate(ctx, 0) // fails only when the command or the connection has ended
+}
