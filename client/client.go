@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
@@ -21,6 +22,12 @@ type Config struct {
 	Software string
 	Log      *slog.Logger    // nil: nothing
 	Clock    noiseconn.Clock // nil: the boot clock
+	// Patience is how long a lost exec is tried to be reached again; see RemoteConfig. Zero:
+	// DefaultPatience. Negative: not at all.
+	Patience time.Duration
+	// Interrupted is told when an exec's link is lost and when it is back; see RemoteConfig. Calls
+	// about different executors may come at the same time. Nil: nobody is told.
+	Interrupted func(Interruption)
 }
 
 // Client is one key at one relay. It is safe for concurrent use. Close it.
@@ -74,6 +81,7 @@ func (c *Client) Executor(key keys.PublicKey) *Remote {
 	if r == nil {
 		r = NewRemote(RemoteConfig{
 			Key: c.cfg.Key, Executor: key, Software: c.cfg.Software, Clock: c.cfg.Clock,
+			Patience: c.cfg.Patience, Interrupted: c.cfg.Interrupted,
 			OpenCircuit: func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
 		})
 		c.remotes[key] = r

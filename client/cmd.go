@@ -47,8 +47,8 @@ type ExitError struct{ Status wire.ExitStatus }
 func (e *ExitError) Error() string { return e.Status.String() }
 
 // Run starts the command and waits for it. Its error is an *ExitError when the command
-// failed, wire.ErrLost when the outcome is unknown, and anything else when it did not run. When
-// ctx ends first, the command is terminated.
+// failed, wire.ErrLost when the outcome is unknown, one of wire.CodeUnknown when output is missing
+// (see Wait), and anything else when it did not run. When ctx ends first, the command is terminated.
 func (c *Cmd) Run(ctx context.Context) error {
 	if err := c.Start(ctx); err != nil {
 		return err
@@ -97,6 +97,8 @@ func (c *Cmd) Process() wire.ExecProcess { return c.process }
 // Wait passes input and output on until the command has ended and its last byte was written,
 // and closes the handle. Where Stdout or Stderr takes no more, the command is told as
 // a pipe would (PIPE, then an end), and the error of the Write is returned with the status.
+// Where output is missing, an error of wire.CodeUnknown says so, together with the status
+// if that is known; else the status is zero.
 func (c *Cmd) Wait(ctx context.Context) (wire.ExitStatus, error) {
 	if c.process == nil {
 		return wire.ExitStatus{}, errors.New("client: command was not started")
@@ -122,7 +124,7 @@ func (c *Cmd) abandon() {
 }
 
 func (c *Cmd) follow(ctx context.Context) (wire.ExitStatus, error) {
-	var broken error
+	var broken, missing error
 	for e, err := range c.process.Events(ctx, 0) {
 		switch {
 		case err != nil:
@@ -130,9 +132,17 @@ func (c *Cmd) follow(ctx context.Context) (wire.ExitStatus, error) {
 		case e.Exit != nil:
 			// Acknowledges Exit, so that the executor need not keep anything for us.
 			_, _ = c.process.Read(ctx, wire.ReadRequest{After: e.Seq})
-			return *e.Exit, broken
+			if missing == nil {
+				return *e.Exit, broken
+			}
+			if e.Exit.Cause == wire.CauseExecutorLost {
+				return wire.ExitStatus{}, errors.Join(fmt.Errorf("the executor was lost while the command ran, and %w", missing), broken)
+			}
+			return *e.Exit, errors.Join(fmt.Errorf("%v, but %w", *e.Exit, missing), broken)
 		case e.Gap != nil:
-			return wire.ExitStatus{}, fmt.Errorf("%d bytes of output are no longer kept", e.Gap.Bytes)
+			if missing == nil {
+				missing = missingOutput(e.Gap)
+			}
 		case broken == nil:
 			if broken = c.deliver(e.Chunk); broken != nil {
 				go breakPipe(ctx, c.process)
@@ -140,6 +150,14 @@ func (c *Cmd) follow(ctx context.Context) (wire.ExitStatus, error) {
 		}
 	}
 	return wire.ExitStatus{}, wire.ErrLost
+}
+
+// missingOutput is the error for a gap: nobody can say what was in it.
+func missingOutput(g *wire.Gap) error {
+	if g.Bytes == 0 {
+		return wire.Errorf(wire.CodeUnknown, "some of its output is missing: the executor does not have it any more")
+	}
+	return wire.Errorf(wire.CodeUnknown, "%d bytes of its output are missing: the executor does not keep them any more", g.Bytes)
 }
 
 func (c *Cmd) deliver(chunk *wire.Chunk) error {

@@ -213,6 +213,7 @@ func TestCmdIsForOneUse(t *testing.T) {
 
 func TestCmdWhoseLinkIsLostDoesNotKnowTheOutcome(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		w.impatient()
 		var circuit wire.Stream
 		w.set(func() {
 			w.between = func(s wire.Stream) wire.Stream {
@@ -230,6 +231,23 @@ func TestCmdWhoseLinkIsLostDoesNotKnowTheOutcome(t *testing.T) {
 		wantLost(t, "Wait", err)
 		if w.runner.Running() != 1 {
 			t.Error("the lost link ended the command")
+		}
+	})
+}
+
+func TestCmdSaysThatOutputIsMissingAndKeepsTheStatus(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.double(saying(nil, out(1, "a"), gap(2, 4, 99), out(5, "e"), exit(6, 3)))
+		cmd := Environment{Backend: w.remote}.Command("x")
+		var stdout bytes.Buffer
+		cmd.Stdout = &stdout
+		if err := cmd.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		status, err := cmd.Wait(t.Context())
+		wantCode(t, "Wait", err, wire.CodeUnknown)
+		if status.Code != 3 || status.Cause != wire.CauseExited || !strings.Contains(err.Error(), "99 bytes") || stdout.String() != "ae" {
+			t.Errorf("Wait: %+v, %v, output %q", status, err, stdout.String())
 		}
 	})
 }

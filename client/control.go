@@ -9,11 +9,15 @@ import (
 
 // List implements wire.ExecBackend.
 func (r *Remote) List(ctx context.Context) ([]wire.ExecInfo, error) {
+	return once(ctx, r, func() ([]wire.ExecInfo, error) { return r.list(ctx) })
+}
+
+func (r *Remote) list(ctx context.Context) ([]wire.ExecInfo, error) {
 	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
 		return &wire.Control{Deadline: deadline(clock), Verb: wire.VerbList}
 	})
 	if err != nil {
-		return nil, plain(err)
+		return nil, err
 	}
 	defer ch.conn.Reset(wire.CodeCancelled)
 	stop := context.AfterFunc(ctx, func() { ch.conn.Reset(wire.CodeCancelled) })
@@ -59,22 +63,50 @@ func (r *Remote) Remove(ctx context.Context, ref wire.ExecRef) error {
 	return r.control(ctx, ref, &wire.Control{Verb: wire.VerbRemove})
 }
 
+// once does what may be done twice, since it acts once: it tries once more where the answer was
+// lost. Where that leaves things as open as before, the first loss is the error.
+func once[T any](ctx context.Context, r *Remote, do func() (T, error)) (T, error) {
+	v, err := do()
+	if err != nil && isLost(err) && r.patience >= 0 && ctx.Err() == nil {
+		if again, second := do(); second == nil || isFinal(second) {
+			v, err = again, second
+		}
+	}
+	if err != nil {
+		err = plain(err)
+	}
+	return v, err
+}
+
 // control acts on an exec by a conversation of its own.
 func (r *Remote) control(ctx context.Context, ref wire.ExecRef, m *wire.Control) error {
 	if ref.ID.IsZero() {
 		return wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
 	}
 	m.ID, m.Owner, m.Instance, m.Request = &ref.ID, ref.Owner, &r.instance, r.attempts.Add(1)
+	repeated := false
+	_, err := once(ctx, r, func() (none struct{}, err error) {
+		err = r.act(ctx, m)
+		if code := wire.CodeOf(err); repeated && m.Verb == wire.VerbRemove && isVerdict(err) && (code == wire.CodeNotFound || code == wire.CodeUnknown) {
+			err = nil // it is gone, by the first of the two
+		}
+		repeated = true
+		return none, err
+	})
+	return err
+}
+
+func (r *Remote) act(ctx context.Context, m *wire.Control) error {
 	ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
 		m.Deadline = deadline(clock)
 		return m
 	})
 	if err != nil {
-		return plain(err)
+		return err
 	}
 	defer ch.conn.Reset(wire.CodeCancelled)
 	if _, ok := answer.(*wire.Done); !ok {
-		return wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
+		return breach("the executor answered with a %T", answer)
 	}
 	ch.conn.CloseWrite()
 	return nil

@@ -50,6 +50,7 @@ func TestCutAnywhereIsNeverASuccess(t *testing.T) {
 	}
 	cuts := 0
 	inWorld(t, func(t *testing.T, w *world) {
+		w.impatient()
 		for name, with := range ends {
 			for range 40 {
 				allow := int64(r.IntN(size + 3000))

@@ -9,9 +9,25 @@
 //	Client (client.go)  a key and a relay; one connection, made anew when it is lost (link.go)
 //	  Remote (remote.go)  the ExecBackend of one executor: one session, renewed
 //	                      in the background (session.go); a circuit for each exec
-//	    RemoteProcess (process.go)  a handle; mirror image of executor's conversation:
-//	                      one goroutine reads, one writes; received.go holds unread output
+//	                      (start.go), and for each question (control.go)
+//	    RemoteProcess (process.go)  a handle, which outlives circuits. It owns what must not be
+//	                      lost with one: unread output (received.go, otherlog.go), input that
+//	                      is not confirmed (input.go), requests without an answer
+//	                      (requests.go). One goroutine goes from circuit to circuit
+//	                      (resume.go, loss.go) and reads each one.
+//	      conversation (conversation.go)  one circuit of it: the mirror image of executor's,
+//	                      with how far it has got, and a goroutine that writes
 //	  Cmd (cmd.go)  a command with files, in the manner of os/exec, on any ExecBackend
+//
+// # Lost links
+//
+// An exec lives on the executor, and a handle on it outlives whatever is in between: a relay or
+// executor that restarts, a laptop that changes networks. The handle comes back by itself, and its
+// callers wait meanwhile; no byte is lost or doubled in either direction, and a Start whose answer
+// was lost is repeated without running anything twice. [Config] has the time that this may
+// take (Patience) and a function that is told (Interrupted). Only then, or when the executor itself says
+// that there is nothing to come back to, a call fails: with wire.ErrLost, or with an error of
+// wire.CodeUnknown, nobody here knows the outcome.
 //
 // Start at [Dial] and [Environment.Command].
 package client

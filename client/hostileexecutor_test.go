@@ -16,9 +16,14 @@ import (
 // double answers circuits in the executor's place, with its key: it admits the client and then
 // does what the test says, which gets the first message.
 func (w *world) double(talk func(c *noiseconn.Conn, first wire.Message)) {
+	w.doubleOf(func() wire.ID { return wire.ID{} }, talk)
+}
+
+// doubleOf is double with a state epoch for each handshake.
+func (w *world) doubleOf(epoch func() wire.ID, talk func(c *noiseconn.Conn, first wire.Message)) {
 	w.set(func() {
 		w.serve = func(s wire.Stream) {
-			cfg := noiseconn.ResponderConfig{Static: w.it, Prologue: noiseconn.EndToEndPrologue(), Clock: w.clock}
+			cfg := noiseconn.ResponderConfig{Static: w.it, Prologue: noiseconn.EndToEndPrologue(), Epoch: epoch(), Clock: w.clock}
 			in, err := noiseconn.AcceptAny(w.ctx, s, cfg, func(wire.ID) *noiseconn.Session { return nil })
 			if err != nil {
 				s.Reset(wire.CodeOf(err))
@@ -109,6 +114,7 @@ func TestHostileExecutorGetsNoWrongResultAccepted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
+				w.impatient()
 				w.double(func(conn *noiseconn.Conn, first wire.Message) {
 					conn.Send(startedFor(first))
 					for _, m := range c.says {
@@ -230,6 +236,7 @@ func TestOtherExecutorThanThePinnedOneIsNamedAndGetsNothing(t *testing.T) {
 
 func TestExecutorThatTakesNoSignalDoesNotHoldItsCaller(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		w.impatient()
 		w.double(func(conn *noiseconn.Conn, first wire.Message) { conn.Send(startedFor(first)) })
 		p := w.begin("x")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 	"sync"
 	"time"
@@ -11,40 +9,35 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
-// RemoteProcess is a handle on a command of an executor: the mirror image of the
-// executor's conversation. One goroutine reads the circuit, one writes what is not data:
-// acknowledgements and pings.
+// RemoteProcess is a handle on a command of an executor. It outlives circuits, sessions and
+// connections: when one is lost it comes back by itself, and its callers wait meanwhile.
+// Output goes on without a byte missing or repeated, input where the executor stopped taking it
+// over, and what was asked for acts once. After [RemoteConfig].Patience without success it
+// ends with wire.ErrLost.
+//
+// Another client that takes the control over ends the handle for good, with CodeSuperseded. An
+// executor that has lost the output says so by a Gap whose Bytes are zero; what follows it is
+// the exit status only.
 type RemoteProcess struct {
 	remote  *Remote
-	ch      *channel
 	info    wire.ExecInfo
+	owner   string // of the exec, to find it again
 	control bool
-	output  received
-	input   credit
-	poke    chan struct{} // an acknowledgement is due
-	gone    chan struct{} // closed when the circuit has ended
-	workers sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	request  uint64
-	requests map[uint64]chan error
+	output   received
+	input    input
+	requests requests
+
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	workers sync.WaitGroup // run, and the writer of each conversation
+
+	mu      sync.Mutex
+	closed  bool
+	current *conversation // nil while the link is lost
 }
 
 var _ wire.ExecProcess = (*RemoteProcess)(nil)
-
-func newRemoteProcess(r *Remote, ch *channel, s *wire.Started, after uint64, control bool) *RemoteProcess {
-	info := s.Info()
-	info.Attached = control
-	p := &RemoteProcess{
-		remote: r, ch: ch, info: info, control: control,
-		poke: make(chan struct{}, 1), gone: make(chan struct{}), requests: make(map[uint64]chan error),
-	}
-	p.output.limit = 2 * wire.OutputWindow
-	p.output.last, p.output.taken, p.output.acked = after, after, after
-	p.input.sent, p.input.limit, p.input.closed = s.InputOffset, s.InputLimit, s.InputClosed
-	return p
-}
 
 // ID is the exec's.
 func (p *RemoteProcess) ID() wire.ExecID { return p.info.ID }
@@ -52,14 +45,16 @@ func (p *RemoteProcess) ID() wire.ExecID { return p.info.ID }
 // Info is what the executor said when the handle was made.
 func (p *RemoteProcess) Info() wire.ExecInfo { return p.info }
 
-// Read implements wire.ExecProcess. What was not taken before an error of the connection is
-// still returned; the error follows.
+// Read implements wire.ExecProcess. What was not taken before the handle ended is still
+// returned; the error follows.
 func (p *RemoteProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadResponse, error) {
 	if p.isClosed() {
 		return wire.ReadResponse{}, wire.ErrClosed
 	}
 	if p.output.take(r.After) && p.control {
-		p.pokeWriter()
+		if c := p.conversation(); c != nil {
+			c.pokeWriter()
+		}
 	}
 	if r.MaxBytes <= 0 {
 		r.MaxBytes = defaultRead
@@ -86,26 +81,25 @@ func (p *RemoteProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.Read
 
 const defaultRead = 256 << 10
 
-// Write implements wire.ExecProcess.
+// Write implements wire.ExecProcess. While the link is lost it accepts as much as the executor
+// gave credit for, and keeps it.
 func (p *RemoteProcess) Write(ctx context.Context, offset uint64, b []byte) error {
 	if err := p.controls(); err != nil {
 		return err
 	}
 	for len(b) > 0 {
-		n, wait, err := p.input.next(offset, len(b), func(from uint64, skip, n int) error {
-			return p.ch.conn.Send(&wire.Input{Offset: from, Data: b[skip : skip+n]})
-		})
+		n, wait, err := p.input.accept(offset, b)
 		if err != nil {
-			return p.why(err)
+			return err
 		}
-		offset += uint64(n)
-		if b = b[n:]; len(b) == 0 || n > 0 {
+		if n > 0 {
+			p.sendInput()
+			offset += uint64(n)
+			b = b[n:]
 			continue
 		}
 		select {
 		case <-wait:
-		case <-p.gone:
-			return p.why(wire.ErrLost)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -118,7 +112,17 @@ func (p *RemoteProcess) CloseStdin(context.Context) error {
 	if err := p.controls(); err != nil {
 		return err
 	}
-	return p.why(p.input.end(func(at uint64) error { return p.ch.conn.Send(&wire.InputEnd{Offset: at}) }))
+	if err := p.input.end(); err != nil {
+		return err
+	}
+	p.sendInput()
+	return nil
+}
+
+func (p *RemoteProcess) sendInput() {
+	if c := p.conversation(); c != nil {
+		c.sendInput()
+	}
 }
 
 // Resize implements wire.ExecProcess.
@@ -139,50 +143,25 @@ func (p *RemoteProcess) Terminate(ctx context.Context, grace time.Duration) erro
 	return p.ask(ctx, func(n uint64) wire.Message { return wire.NewTerminate(n, grace) })
 }
 
-// ask sends a request and waits for its answer.
-func (p *RemoteProcess) ask(ctx context.Context, make_ func(uint64) wire.Message) error {
+// ask makes a request and waits for its answer, on whatever circuit it comes.
+func (p *RemoteProcess) ask(ctx context.Context, message func(uint64) wire.Message) error {
 	if err := p.controls(); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	n, err := p.enterRequest(done, make_)
+	r, err := p.requests.enter(&p.remote.attempts, message)
 	if err != nil {
-		return p.why(err)
-	}
-	defer p.leaveRequest(n)
-	select {
-	case err := <-done:
 		return err
-	case <-p.gone:
-		select {
-		case err := <-done:
-			return err
-		default:
-			return p.ended()
-		}
+	}
+	defer p.requests.leave(r)
+	if c := p.conversation(); c != nil {
+		c.sendRequests()
+	}
+	select {
+	case err := <-r.done:
+		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// enterRequest numbers and sends under one lock, since the executor takes numbers only in
-// rising order.
-func (p *RemoteProcess) enterRequest(done chan error, make_ func(uint64) wire.Message) (uint64, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.request = p.remote.attempts.Add(1)
-	p.requests[p.request] = done
-	if err := p.ch.conn.Send(make_(p.request)); err != nil {
-		delete(p.requests, p.request)
-		return 0, err
-	}
-	return p.request, nil
-}
-
-func (p *RemoteProcess) leaveRequest(n uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.requests, n)
 }
 
 // Wake implements wire.ExecProcess.
@@ -198,7 +177,8 @@ func (p *RemoteProcess) Wait(ctx context.Context) (wire.ExitStatus, error) {
 	return wire.WaitExit(ctx, p, p.output.takenSeq())
 }
 
-// Close implements wire.ExecProcess. It sends what is still to be acknowledged.
+// Close implements wire.ExecProcess. It sends what is still to be acknowledged. It does not wait
+// for a link that is lost: input that was accepted since is dropped then.
 func (p *RemoteProcess) Close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -206,21 +186,35 @@ func (p *RemoteProcess) Close() error {
 		return nil
 	}
 	p.closed = true
+	c := p.current
 	p.mu.Unlock()
-	p.output.end(wire.ErrClosed)
-	p.ch.conn.SetWriteDeadline(time.Now().Add(time.Second)) // a dead link must not hold us up
-	p.sendAck()
-	p.ch.conn.CloseWrite()
-	p.ch.conn.Reset(wire.CodeCancelled)
+	p.end(wire.ErrClosed)
+	if c != nil {
+		c.close()
+	}
+	p.cancel()
 	p.workers.Wait()
 	p.remote.forget(p)
 	return nil
+}
+
+// end makes every call that waits, and every later one, return err; the first reason counts.
+func (p *RemoteProcess) end(err error) {
+	p.output.end(err)
+	p.input.fail(err)
+	p.requests.end(err)
 }
 
 func (p *RemoteProcess) isClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.closed
+}
+
+func (p *RemoteProcess) conversation() *conversation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.current
 }
 
 func (p *RemoteProcess) controls() error {
@@ -231,134 +225,4 @@ func (p *RemoteProcess) controls() error {
 		return wire.Errorf(wire.CodePolicy, "this handle only watches")
 	}
 	return nil
-}
-
-// why replaces an error of the circuit by the reason that the circuit ended for.
-func (p *RemoteProcess) why(err error) error {
-	if err == nil || errors.Is(err, wire.ErrStdinClosed) || wire.CodeOf(err) == wire.CodeBadRequest {
-		return err
-	}
-	select {
-	case <-p.gone:
-		return p.ended()
-	default:
-		return lostError(err)
-	}
-}
-
-// ended is why the circuit has ended.
-func (p *RemoteProcess) ended() error {
-	p.output.mu.Lock()
-	defer p.output.mu.Unlock()
-	if p.output.exit != nil {
-		return &wire.Error{Code: wire.CodeEnded, Text: "the command has ended"}
-	}
-	if p.output.err != nil {
-		return p.output.err
-	}
-	return wire.ErrLost
-}
-
-// run starts the two workers.
-func (p *RemoteProcess) run() {
-	p.workers.Go(func() {
-		err := p.read()
-		p.output.end(err)
-		p.input.shut()
-		close(p.gone)
-		if !errors.Is(err, io.EOF) {
-			p.ch.conn.Reset(wire.CodeCancelled)
-		}
-	})
-	p.workers.Go(p.write)
-}
-
-// read handles what the executor sends, and returns why there will be no more: io.EOF after
-// the exit status, which nobody reads, and wire.ErrLost for every end that is none.
-func (p *RemoteProcess) read() error {
-	for {
-		p.ch.conn.SetReadDeadline(time.Now().Add(wire.PingSilence))
-		m, err := p.ch.conn.Recv()
-		if _, ok := errors.AsType[*wire.UnsupportedError](err); ok {
-			continue // a newer executor says more; none of it is needed
-		}
-		if err != nil {
-			p.output.mu.Lock()
-			exited := p.output.exit != nil
-			p.output.mu.Unlock()
-			if exited {
-				return io.EOF
-			}
-			return lostError(err)
-		}
-		if err := p.handle(m); err != nil {
-			return err
-		}
-	}
-}
-
-func (p *RemoteProcess) handle(m wire.Message) error {
-	switch m := m.(type) {
-	case *wire.Output:
-		return p.output.add(wire.Event{Seq: m.Seq, Chunk: &wire.Chunk{Seq: m.Seq, Stream: m.Stream, Data: m.Data}})
-	case *wire.GapMessage:
-		return p.output.add(wire.Event{Seq: m.To, Gap: &wire.Gap{From: m.From, To: m.To, Bytes: m.Bytes}})
-	case *wire.Exit:
-		return p.output.add(wire.Event{Seq: m.Seq, Exit: &m.Status})
-	case *wire.InputAck:
-		p.input.grant(m.Limit, m.Closed)
-	case *wire.Done:
-		p.mu.Lock()
-		done := p.requests[m.Request]
-		delete(p.requests, m.Request)
-		p.mu.Unlock()
-		if done != nil {
-			done <- m.Err()
-		}
-	case *wire.Superseded:
-		return wire.Errorf(wire.CodeSuperseded, "another client took over")
-	case *wire.Refused:
-		return m.Err()
-	case *wire.Ping:
-		if lag := p.ch.session.Clock() - time.Duration(min(m.Clock, 1<<40))*time.Millisecond; lag > wire.PingLag {
-			return wire.ErrLost
-		}
-	default:
-		return wire.Errorf(wire.CodeProtocol, "the executor sent a %T", m)
-	}
-	return nil
-}
-
-// write sends acknowledgements and pings. The goroutines that call Write, Signal and
-// their like send for themselves.
-func (p *RemoteProcess) write() {
-	ping := time.NewTicker(wire.PingInterval)
-	defer ping.Stop()
-	for {
-		select {
-		case <-p.poke:
-			p.sendAck()
-		case <-ping.C:
-			p.ch.conn.Send(&wire.Ping{Clock: uint64(p.ch.session.Clock() / time.Millisecond)})
-		case <-p.gone:
-			return
-		}
-	}
-}
-
-// sendAck has no use for an error: the reader meets it too.
-func (p *RemoteProcess) sendAck() {
-	if !p.control {
-		return
-	}
-	if seq := p.output.toAck(); seq > 0 {
-		p.ch.conn.Send(&wire.Ack{Seq: seq})
-	}
-}
-
-func (p *RemoteProcess) pokeWriter() {
-	select {
-	case p.poke <- struct{}{}:
-	default:
-	}
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
-// received is the part of an exec's log that arrived and was not taken yet. The executor
-// sends at most a window more than was acknowledged; a reader that would go far over it
-// waits, so that no executor can fill this process's memory.
+// received is the part of an exec's log that arrived and was not taken yet, whatever circuit
+// brought it. The executor sends at most a window more than was acknowledged; a reader that
+// would go far over it waits, so that no executor can fill this process's memory.
 type received struct {
 	limit int
 
@@ -20,7 +20,11 @@ type received struct {
 	taken   uint64       // highest After of a Read
 	dropped uint64       // bytes taken so far
 	unacked int          // bytes taken since the last acknowledgement
-	acked   uint64       // acknowledged to the executor
+	acked   uint64       // acknowledged to the executor, on this circuit or before
+	origin  uint64       // where the handle began: nothing up to there was ever acknowledged by it
+	again   bool         // what was acknowledged before may not have arrived
+	epoch   wire.ID      // the log's name
+	other   *otherLog    // what the executor has in its place; nil: the log itself
 	exit    *wire.ExitStatus
 	err     error // nothing more will come
 	more    chan struct{}
@@ -46,8 +50,17 @@ func (r *received) add(e wire.Event) error {
 	if e.Gap != nil {
 		from = e.Gap.From
 	}
+	if r.other != nil {
+		show, err := r.other.arrived(from, &e, r.last+1)
+		if !show {
+			r.unacked += itemCost(&e)
+			return err
+		}
+		from = e.Seq
+	}
 	if !r.begun && from <= r.last { // attached beyond the end of the log
-		r.last, r.taken, r.acked = from-1, from-1, from-1
+		r.last = from - 1
+		r.taken, r.acked, r.origin = r.last, r.last, r.last
 	}
 	r.begun = true
 	if from != r.last+1 {
@@ -104,7 +117,20 @@ func (r *received) take(after uint64) (ack bool) {
 	if r.size < r.limit {
 		wakeAll(&r.room)
 	}
-	return r.taken > r.acked && (r.unacked >= ackEvery || r.taken == r.last)
+	return r.due()
+}
+
+// due reports whether it is time for an acknowledgement. mu is held.
+func (r *received) due() bool {
+	return r.ackable() > r.acked && (r.again || r.unacked >= ackEvery || r.taken == r.last)
+}
+
+// ackable is the number in the executor's log up to which nothing is needed any more. mu is held.
+func (r *received) ackable() uint64 {
+	if r.other != nil {
+		return r.other.ackable(r.exit != nil && r.taken == r.last)
+	}
+	return r.taken
 }
 
 // ackEvery is a sixteenth of the window: often enough that a command never waits for
@@ -115,10 +141,10 @@ const ackEvery = wire.OutputWindow / 16
 func (r *received) toAck() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.taken <= r.acked || r.unacked < ackEvery && r.taken != r.last {
+	if !r.due() {
 		return 0
 	}
-	r.acked, r.unacked = r.taken, 0
+	r.acked, r.unacked, r.again = r.ackable(), 0, false
 	return r.acked
 }
 
@@ -172,6 +198,13 @@ func (r *received) wake(after uint64) <-chan struct{} {
 		r.more = make(chan struct{})
 	}
 	return r.more
+}
+
+// exited reports whether the end of the log is here.
+func (r *received) exited() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.exit != nil
 }
 
 func (r *received) takenSeq() uint64 {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,13 +20,36 @@ type RemoteConfig struct {
 	OpenCircuit func(context.Context) (wire.Stream, error)
 	Software    string
 	Clock       noiseconn.Clock // nil: the boot clock
+	// Patience is how long a handle tries to come back after it lost its link, and Start to
+	// get an answer after it sent its request, both counted from the loss on a clock that
+	// stands still while the machine sleeps. Zero: DefaultPatience. Negative: they do not try.
+	Patience time.Duration
+	// Interrupted is told when an exec's link is lost and when it is back, once each for every
+	// handle, and for a Start that waits for its answer. Calls come one after the other. It must
+	// return soon, since nothing comes back meanwhile, and must not close the handle or
+	// the Remote. Nil: nobody is told.
+	Interrupted func(Interruption)
+}
+
+// DefaultPatience outlasts the restart of a relay or an executor, and a dead spot on a train.
+const DefaultPatience = 15 * time.Minute
+
+// Interruption is one change of an exec's link: lost, or back. There is none for a handle that
+// has ended, whether by its patience or for another reason; its methods tell.
+type Interruption struct {
+	Executor keys.PublicKey
+	Exec     wire.ExecID
+	Err      error         // why the link was lost; nil when it is back
+	Lasted   time.Duration // how long it was away, when it is back
 }
 
 // Remote is the ExecBackend of one executor. It makes one session with it when it is
 // first used, and a circuit for each exec. It is safe for concurrent use.
 type Remote struct {
 	cfg      RemoteConfig
+	patience time.Duration // negative: none
 	instance wire.ID
+	telling  sync.Mutex // one call of Interrupted at a time
 	attempts atomic.Uint64
 
 	ctx        context.Context // ends with Close
@@ -45,24 +67,12 @@ var _ wire.ExecBackend = (*Remote)(nil)
 
 // NewRemote connects to nothing yet. Client.Executor is the usual way to get one.
 func NewRemote(cfg RemoteConfig) *Remote {
-	r := &Remote{cfg: cfg, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+	r := &Remote{cfg: cfg, patience: cfg.Patience, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+	if r.patience == 0 {
+		r.patience = DefaultPatience
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
-}
-
-// Start implements wire.ExecBackend. An error that is wire.ErrLost means that the command may
-// be running; any other, that it is not.
-func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
-	p, err := p.Normalize()
-	if err != nil {
-		return nil, err
-	}
-	attempt := r.attempts.Add(1)
-	return r.begin(ctx, 0, true, func(clock time.Duration, epoch wire.ID) wire.Message {
-		m := wire.NewStart(p)
-		m.Deadline, m.Instance, m.Attempt, m.Epoch = deadline(clock), r.instance, attempt, epoch
-		return m
-	})
 }
 
 // Attach implements wire.ExecBackend.
@@ -70,9 +80,14 @@ func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOption
 	if id.IsZero() {
 		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", id)
 	}
-	attempt := r.attempts.Add(1)
-	return r.begin(ctx, o.After, o.Control, func(clock time.Duration, _ wire.ID) wire.Message {
-		return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: attempt, After: o.After, Control: o.Control, Owner: o.Owner}
+	return once(ctx, r, func() (wire.ExecProcess, error) {
+		ch, answer, err := r.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
+			return &wire.Attach{Deadline: deadline(clock), ID: id, Instance: r.instance, Attempt: r.attempts.Add(1), After: o.After, Control: o.Control, Owner: o.Owner}
+		})
+		if err != nil {
+			return nil, err
+		}
+		return r.begin(ch, answer, o)
 	})
 }
 
@@ -91,45 +106,44 @@ func (r *Remote) Close() error {
 	return nil
 }
 
+// interrupted tells whoever wants to know.
+func (r *Remote) interrupted(id wire.ExecID, err error, lasted time.Duration) {
+	if r.cfg.Interrupted == nil {
+		return
+	}
+	if err != nil {
+		if err = reasonOf(err); err == nil {
+			err = errCut
+		}
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.cfg.Interrupted(Interruption{Executor: r.cfg.Executor, Exec: id, Err: err, Lasted: lasted})
+}
+
+var errCut = errors.New("connection lost")
+
 func deadline(clock time.Duration) uint64 {
 	return uint64((clock + wire.OpeningDeadline) / time.Millisecond)
 }
 
-// begin opens a channel about one exec and makes a handle of it.
-func (r *Remote) begin(ctx context.Context, after uint64, control bool, make func(time.Duration, wire.ID) wire.Message) (wire.ExecProcess, error) {
-	ch, answer, err := r.open(ctx, make)
+// begin makes a handle of a channel about one exec.
+func (r *Remote) begin(ch *channel, answer wire.Message, o wire.AttachOptions) (wire.ExecProcess, error) {
+	p, c, err := newRemoteProcess(r, ch, answer, o)
 	if err != nil {
+		ch.conn.Reset(wire.CodeProtocol)
 		return nil, plain(err)
 	}
-	started, ok := answer.(*wire.Started)
-	if !ok {
-		ch.conn.Reset(wire.CodeProtocol)
-		return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", answer)
-	}
-	p := newRemoteProcess(r, ch, started, after, control)
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.closed {
-		r.mu.Unlock()
+		p.cancel()
 		ch.conn.Reset(wire.CodeCancelled)
 		return nil, wire.ErrClosed
 	}
 	r.handles[p] = struct{}{}
-	r.mu.Unlock()
-	p.run()
+	p.workers.Go(func() { p.run(c) })
 	return p, nil
-}
-
-// plain drops the mark that only open needs. A connection that was lost before anything was
-// sent leaves no doubt about the outcome: it must not look like wire.ErrLost.
-func plain(err error) error {
-	e, ok := errors.AsType[*errUnsent](err)
-	switch {
-	case !ok:
-		return err
-	case errors.Is(e.error, wire.ErrLost):
-		return wire.Errorf(wire.CodeUnreachable, "%s", strings.ReplaceAll(e.Error(), wire.ErrLost.Error(), "connection lost"))
-	}
-	return e.error
 }
 
 func (r *Remote) forget(p *RemoteProcess) {

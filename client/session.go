@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
@@ -38,10 +37,25 @@ type errUnsent struct{ error }
 
 func (e *errUnsent) Unwrap() error { return e.error }
 
+// verdict marks what only the executor can have brought about: its refusal inside Noise, or its
+// breach of the protocol. Whatever else ends a circuit can come from anybody on the way.
+type verdict struct{ error }
+
+func (v *verdict) Unwrap() error { return v.error }
+
+// breach is a verdict on an executor that breaks the protocol.
+func breach(format string, args ...any) error {
+	return &verdict{wire.Errorf(wire.CodeProtocol, format, args...)}
+}
+
+// opening makes the first message of a channel from the session clock and the state epoch. It
+// is called for every try to send it.
+type opening func(clock time.Duration, epoch wire.ID) wire.Message
+
 // open opens a channel, sends the first message and returns the first answer. A session that
 // the executor does not know any more is replaced by one fresh handshake; a second such answer
-// is an error. make gets the session clock and the state epoch.
-func (r *Remote) open(ctx context.Context, make func(clock time.Duration, epoch wire.ID) wire.Message) (*channel, wire.Message, error) {
+// is an error.
+func (r *Remote) open(ctx context.Context, make opening) (*channel, wire.Message, error) {
 	for fresh := false; ; fresh = true {
 		ch, answer, err := r.tryOpen(ctx, fresh, make)
 		if err != nil {
@@ -55,7 +69,7 @@ func (r *Remote) open(ctx context.Context, make func(clock time.Duration, epoch 
 	}
 }
 
-func (r *Remote) tryOpen(ctx context.Context, fresh bool, make func(time.Duration, wire.ID) wire.Message) (*channel, wire.Message, error) {
+func (r *Remote) tryOpen(ctx context.Context, fresh bool, make opening) (*channel, wire.Message, error) {
 	known, found, err := r.sessionOrTurn(ctx, fresh)
 	if err != nil {
 		return nil, nil, &errUnsent{err}
@@ -94,10 +108,10 @@ func rewrap(err, cause error) error {
 	if _, ok := errors.AsType[*errUnsent](err); ok {
 		return &errUnsent{cause}
 	}
-	return fmt.Errorf("%w (%w)", wire.ErrLost, cause)
+	return &lossError{reason: cause}
 }
 
-func (r *Remote) openKnown(stream wire.Stream, s *session, make func(time.Duration, wire.ID) wire.Message) (*channel, wire.Message, error) {
+func (r *Remote) openKnown(stream wire.Stream, s *session, make opening) (*channel, wire.Message, error) {
 	conn, err := s.OpenChannel(stream)
 	if err != nil {
 		return nil, nil, &errUnsent{err}
@@ -105,12 +119,12 @@ func (r *Remote) openKnown(stream wire.Stream, s *session, make func(time.Durati
 	if err := conn.Send(make(s.Clock(), s.epoch)); err != nil {
 		return nil, nil, lostError(err)
 	}
-	answer, err := firstAnswer(conn)
+	answer, err := r.firstAnswer(conn)
 	return &channel{conn, s}, answer, err
 }
 
 // openFresh makes a handshake on the stream and goes on with its channel 0.
-func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make func(time.Duration, wire.ID) wire.Message, found func(*session)) (*channel, wire.Message, error) {
+func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make opening, found func(*session)) (*channel, wire.Message, error) {
 	pending := true
 	tell := func(s *session) { // whoever waits for the session need not wait for our answer
 		if pending {
@@ -131,7 +145,7 @@ func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make func(ti
 		return nil, nil, err
 	}
 	tell(s)
-	answer, err := firstAnswer(f.conn)
+	answer, err := r.firstAnswer(f.conn)
 	return &channel{f.conn, s}, answer, err
 }
 
@@ -188,11 +202,11 @@ func (f *founding) welcomed() (*session, error) {
 	}
 	switch m := m.(type) {
 	case *wire.Refused:
-		return nil, &errUnsent{m.Err()} // refused before anything was read
+		return nil, &errUnsent{&verdict{m.Err()}} // refused before anything was read
 	case *wire.Welcome:
 		if !m.Versions.Agrees(wire.Versions, wire.Version) {
-			return nil, wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
-				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)
+			return nil, &verdict{wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
+				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)}
 		}
 		ns, err := noiseconn.NewSession(f.conn, f.hello, m)
 		if err != nil {
@@ -200,7 +214,7 @@ func (f *founding) welcomed() (*session, error) {
 		}
 		return &session{Session: ns, epoch: f.epoch, used: ns.Clock()}, nil
 	}
-	return nil, wire.Errorf(wire.CodeProtocol, "the executor answered with a %T", m)
+	return nil, breach("the executor answered with a %T", m)
 }
 
 func (r *Remote) handshakeError(err error) error {
@@ -210,33 +224,19 @@ func (r *Remote) handshakeError(err error) error {
 	return fmt.Errorf("no secure channel to the executor %s: %w", r.cfg.Executor, err)
 }
 
-func firstAnswer(conn *noiseconn.Conn) (wire.Message, error) {
+// firstAnswer waits for as long as an executor may be silent, where it is worth trying again.
+func (r *Remote) firstAnswer(conn *noiseconn.Conn) (wire.Message, error) {
+	if r.patience >= 0 {
+		conn.SetReadDeadline(time.Now().Add(wire.PingSilence))
+		defer conn.SetReadDeadline(time.Time{})
+	}
 	m, err := conn.Recv()
 	if err != nil {
 		return nil, lostError(err)
 	}
 	if refused, ok := m.(*wire.Refused); ok {
 		conn.CloseWrite()
-		return nil, refused.Err()
+		return nil, &verdict{refused.Err()}
 	}
 	return m, nil
-}
-
-// lostError makes every end of a stream that is no answer an ErrLost, and leaves what
-// the relay or the executor said as it is. A message that could not be sent whole can still
-// have arrived.
-func lostError(err error) error {
-	if isRelayRefusal(err) {
-		return &errUnsent{err}
-	}
-	if code := wire.CodeOf(err); code == wire.CodeNoChannel || code == wire.CodeVersion {
-		return err
-	}
-	if errors.Is(err, wire.ErrLost) || errors.Is(err, noiseconn.ErrUnsendable) {
-		return err
-	}
-	if err == io.EOF || err == io.ErrUnexpectedEOF || wire.CodeOf(err) == wire.CodeUnknown {
-		return wire.ErrLost // there is no more to say
-	}
-	return fmt.Errorf("%w: %w", wire.ErrLost, err)
 }

@@ -250,6 +250,7 @@ func TestErrorAfterTheRequestWasSentIsALoss(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				inWorld(t, func(t *testing.T, w *world) {
+					w.impatient()
 					if warm {
 						w.output("echo")
 					}
@@ -294,6 +295,7 @@ func TestRequestWhoseSendingFailedMayHaveRun(t *testing.T) {
 	}{{"on a known session", true, 1}, {"after a handshake", false, 3}} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
+				w.impatient()
 				if c.warm {
 					w.output("echo")
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/postern-relay/postern/executor/executortest"
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
 	"github.com/postern-relay/postern/wire/wiretest"
 )
 
@@ -66,6 +67,9 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+// impatient makes handles end with the first circuit that is lost.
+func (w *world) impatient() { w.remote.patience = -1 }
+
 func newKey(t testing.TB, kind keys.Kind) *keys.PrivateKey {
 	t.Helper()
 	k, err := keys.Generate(kind)
@@ -80,19 +84,26 @@ func (w *world) clock() time.Duration { return time.Since(w.begun) }
 // restart makes an executor that has forgotten its sessions and keeps its commands.
 func (w *world) restart() {
 	w.t.Helper()
-	list, err := keys.ParseAuthorizedClients("clients", strings.NewReader(w.me.Public().String()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	e, err := executor.New(executor.Config{
-		Key: w.it, Clients: func() *keys.AuthorizedClients { return list }, Backend: w.local, Clock: w.clock,
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	e := newExecutor(w.t, w.it, w.me.Public(), w.local, w.clock)
 	w.set(func() {
 		w.serve = func(s wire.Stream) { e.ServeCircuit(w.ctx, s, w.me.Public().Raw()) }
 	})
+}
+
+// newExecutor admits one client.
+func newExecutor(t *testing.T, it *keys.PrivateKey, client keys.PublicKey, b *executor.Local, clock noiseconn.Clock) *executor.Executor {
+	t.Helper()
+	list, err := keys.ParseAuthorizedClients("clients", strings.NewReader(client.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := executor.New(executor.Config{
+		Key: it, Clients: func() *keys.AuthorizedClients { return list }, Backend: b, Clock: clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 func (w *world) set(change func()) {

@@ -302,7 +302,8 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Gap says that output is no longer kept: numbers From to To, Bytes of them in all.
+// Gap says that output is no longer kept: numbers From to To, Bytes of them in all. Bytes is
+// zero when nobody knows how many.
 type Gap struct {
 	From, To uint64
 	Bytes    uint64

@@ -118,6 +118,7 @@ func TestOutageShorterThanTheIdleTimeoutIsNotNoticed(t *testing.T) {
 
 func TestOutageLongerThanTheIdleTimeoutDetaches(t *testing.T) {
 	onNetwork(t, func(t *testing.T, p *parties) {
+		p.impatient()
 		const grace = 5 * time.Minute
 		cmd := p.command("sleep", "24h")
 		cmd.Params.Grace = grace
@@ -302,6 +303,7 @@ func TestCutCircuitIsNeverAShortSuccess(t *testing.T) {
 	const size = 60_000
 	failed := 0
 	onNetwork(t, func(t *testing.T, p *parties) {
+		p.impatient()
 		p.mu.Lock()
 		p.cut = func() *cutter {
 			c := uncut()

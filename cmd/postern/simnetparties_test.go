@@ -77,19 +77,32 @@ func onNetwork(t *testing.T, test func(t *testing.T, p *parties)) {
 		p.startRelay()
 		defer p.stopRelay()
 		defer p.startExecutor()()
-		begun := time.Now()
-		p.client, err = client.New(client.Config{
-			Key: p.me, Relay: keys.RelayURL{Host: "192.0.2.1", Port: 1, Key: p.relay.key.Public()},
-			Connect: p.connect, Clock: func() time.Duration { return time.Since(begun) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer p.client.Close()
-		p.remote = p.client.Executor(p.it.Public())
+		p.newClient(0)
+		defer func() { p.client.Close() }()
 		<-p.registered
 		test(t, p)
 	})
+}
+
+// impatient takes a client whose handles end with the first circuit that is lost.
+func (p *parties) impatient() {
+	p.t.Helper()
+	p.client.Close()
+	p.newClient(-1)
+}
+
+func (p *parties) newClient(patience time.Duration) {
+	p.t.Helper()
+	begun := time.Now()
+	var err error
+	p.client, err = client.New(client.Config{
+		Key: p.me, Relay: keys.RelayURL{Host: "192.0.2.1", Port: 1, Key: p.relay.key.Public()},
+		Connect: p.connect, Clock: func() time.Duration { return time.Since(begun) }, Patience: patience,
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.remote = p.client.Executor(p.it.Public())
 }
 
 func (p *parties) startRelay() {
@@ -167,7 +180,9 @@ func (p *parties) opened() (connects int, kinds []byte) {
 }
 
 // mine is the client's own view of the executor's machine, without the network.
-func (p *parties) mine() *executor.Local { return p.backend.As(executor.Caller{Principal: p.me.Public().String()}) }
+func (p *parties) mine() *executor.Local {
+	return p.backend.As(executor.Caller{Principal: p.me.Public().String()})
+}
 
 func (p *parties) command(argv ...string) *client.Cmd {
 	return client.Environment{Name: "it", Backend: p.remote}.Command(argv...)

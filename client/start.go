@@ -1,0 +1,86 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// startAtMost is for how long after its first try a Start may be repeated: an executor
+// remembers longer what it started (PROTOCOL.md 9.8).
+const startAtMost = 24 * time.Hour
+
+// Start implements wire.ExecBackend. Once the request may have arrived and its answer is lost it
+// is repeated, which starts nothing twice, until there is an answer, ctx ends or the patience is
+// over. An error that is wire.ErrLost means that the command may be running; any other, that
+// it is not, unless its code is CodeUnknown.
+func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
+	p, err := p.Normalize()
+	if err != nil {
+		return nil, err
+	}
+	m := wire.NewStart(p)
+	m.Instance = r.instance
+	tried := false
+	request := func(clock time.Duration, epoch wire.ID) wire.Message {
+		if !tried { // another epoch later on means that the executor may have forgotten this one
+			tried, m.Epoch = true, epoch
+		}
+		m.Deadline, m.Attempt = deadline(clock), r.attempts.Add(1)
+		return m
+	}
+	ch, answer, err := r.open(ctx, request)
+	if err != nil && isLost(err) && r.patience >= 0 && ctx.Err() == nil {
+		ch, answer, err = r.startAgain(ctx, p.ID, request, err)
+	}
+	if err != nil {
+		return nil, plain(err)
+	}
+	return r.begin(ch, answer, wire.AttachOptions{Control: true})
+}
+
+// startAgain repeats a request whose answer was lost for a reason.
+func (r *Remote) startAgain(ctx context.Context, id wire.ExecID, request opening, reason error) (*channel, wire.Message, error) {
+	b := newComeback(min(r.patience, startAtMost))
+	r.interrupted(id, reason, 0)
+	trying, cancel := b.within(ctx)
+	defer cancel()
+	stop := context.AfterFunc(r.ctx, cancel) // Close
+	defer stop()
+	for b.pause(trying, reason) {
+		ch, answer, err := r.open(trying, request)
+		switch {
+		case err == nil:
+			r.interrupted(id, nil, time.Since(b.lost))
+			return ch, answer, nil
+		case isDecision(err):
+			return nil, nil, err
+		case isFinal(err):
+			return nil, nil, &lossError{reason: plain(err)}
+		case trying.Err() == nil:
+			reason = err
+		}
+	}
+	switch {
+	case r.ctx.Err() != nil:
+		return nil, nil, &lossError{reason: wire.ErrClosed}
+	case ctx.Err() != nil:
+		return nil, nil, &lossError{reason: context.Cause(ctx)}
+	}
+	return nil, nil, b.givenUp(reason)
+}
+
+// isDecision reports whether a refusal of a repeated Start says that this command does not run.
+// Others can come before the executor has looked for the exec that the first one started.
+func isDecision(err error) bool {
+	if !isVerdict(err) {
+		return false
+	}
+	switch wire.CodeOf(err) {
+	case wire.CodeConflict, wire.CodePolicy, wire.CodeSandbox, wire.CodeBadRequest, wire.CodeLimit,
+		wire.CodeNotFoundCmd, wire.CodeNotExec, wire.CodeUnknown:
+		return true
+	}
+	return false
+}
