@@ -83,7 +83,10 @@ func (r *Remote) control(ctx context.Context, ref wire.ExecRef, m *wire.Control)
 	if ref.ID.IsZero() {
 		return wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
 	}
-	m.ID, m.Owner, m.Instance, m.Request = &ref.ID, ref.Owner, &r.instance, r.attempts.Add(1)
+	// An instance of its own: an executor carries out the numbers of one in rising order only, and
+	// two circuits, or this one and a handle's that is coming back, may overtake each other.
+	instance := wire.ID(wire.NewExecID())
+	m.ID, m.Owner, m.Instance, m.Request = &ref.ID, ref.Owner, &instance, 1
 	repeated := false
 	_, err := once(ctx, r, func() (none struct{}, err error) {
 		err = r.act(ctx, m)

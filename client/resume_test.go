@@ -135,6 +135,33 @@ func TestRequestSurvivesTheLossOfItsAnswerAndActsOnce(t *testing.T) {
 
 func (w *world) refusing(err error) { w.set(func() { w.refuse = err }) }
 
+// What is asked without a handle overtakes what a handle asked that is still coming back.
+func TestRequestIsNotTakenForOneThatWasMadeLaterAndCameFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cut := w.cuttable()
+		p := w.begin("stubborn", "1h")
+		synctest.Wait()
+		w.refusing(wire.ErrLost)
+		cut()
+		<-time.After(20 * time.Second) // the next try is in some seconds
+		asked := make(chan error)
+		go func() { asked <- p.Signal(t.Context(), "USR1") }()
+		synctest.Wait()
+		w.refusing(nil)
+		if err := w.remote.Signal(t.Context(), wire.ExecRef{ID: p.ID()}, "USR2"); err != nil {
+			t.Errorf("Signal without a handle: %v", err)
+		}
+		if err := <-asked; err != nil {
+			t.Errorf("Signal: %v", err)
+		}
+		synctest.Wait()
+		r, err := p.Read(t.Context(), wire.ReadRequest{})
+		if err != nil || len(r.Chunks) != 3 || string(r.Chunks[2].Data) != "USR1\n" {
+			t.Errorf("output %+v, %v, want both signals", r.Chunks, err)
+		}
+	})
+}
+
 func TestContextBoundsARequestDuringAnInterruption(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		cut := w.cuttable()
@@ -241,12 +268,15 @@ func TestNewHandleWritesOnWhereTheOldOneStopped(t *testing.T) {
 func TestSupersededHandleDoesNotFightBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		first := w.begin("sleep", "1h")
-		second, err := w.remote.Attach(t.Context(), first.ID(), wire.AttachOptions{Control: true})
+		another := NewRemote(w.remote.cfg)
+		defer another.Close()
+		second, err := another.Attach(t.Context(), first.ID(), wire.AttachOptions{Control: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = first.Wait(t.Context())
 		wantCode(t, "the first controller", err, wire.CodeSuperseded)
+		wantCode(t, "its Write", first.Write(t.Context(), 0, []byte("x")), wire.CodeSuperseded)
 		wantCode(t, "its Signal", first.Signal(t.Context(), "INT"), wire.CodeSuperseded)
 		w.set(func() { w.kinds = nil })
 		<-time.After(10 * time.Minute)
