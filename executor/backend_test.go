@@ -13,6 +13,9 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Init()
+	if os.Getenv(crashVariable) != "" {
+		dieWhileStarting()
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -26,7 +29,7 @@ func newSandboxed(t *testing.T) (*Local, string) {
 	}
 	t.Cleanup(func() { l.Close() })
 	b, err := NewLocal(LocalConfig{
-		Runner: NewSandboxRunner(l), Workspaces: []string{workspace},
+		Runner: NewSandboxRunner(l), Workspaces: []string{workspace}, State: t.TempDir(),
 		Environ: append(os.Environ(), "SUITE_MARK=kept", "SUITE_EXCLUDED=x", "POSTERN_SECRET=x"),
 	})
 	if err != nil {

@@ -28,15 +28,13 @@ func (l *Local) once(ctx context.Context, ref wire.ExecRef, instance wire.ID, re
 	if m.Verb == wire.VerbRemove { // a second time it is not there any more
 		return l.Remove(ctx, ref)
 	}
-	x, err := l.table.find(l.caller, ref, true)
-	if err != nil {
-		return err
-	}
-	return x.request(instance, request, func() error {
-		if m.Verb == wire.VerbSignal {
-			return x.signal(m.Signal)
-		}
-		return x.act(func() error { return x.terminate(wire.CauseTerminated, m.Grace()) })
+	return l.act(ref, func(x *execution) error {
+		return x.request(instance, request, func() error {
+			if m.Verb == wire.VerbSignal {
+				return x.signal(m.Signal)
+			}
+			return x.act(func() error { return x.terminate(wire.CauseTerminated, m.Grace()) })
+		})
 	})
 }
 

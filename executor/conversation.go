@@ -64,7 +64,10 @@ func (c *conversation) serve(ctx context.Context) error {
 	switch m := first.(type) {
 	case *wire.Start:
 		c.claim = claim{m.Instance, m.Attempt}
-		c.process, err = c.backend.start(ctx, m.Params(), c.claim)
+		c.process, err = c.backend.start(ctx, m.Params(), c.claim, m.Epoch)
+		if err == nil {
+			err = c.stillAuthorized()
+		}
 	case *wire.Attach:
 		c.claim = claim{m.Instance, m.Attempt}
 		c.process, err = c.backend.attach(wire.ExecRef{ID: m.ID, Owner: m.Owner}, m.Control, c.claim)
@@ -76,10 +79,21 @@ func (c *conversation) serve(ctx context.Context) error {
 	}
 	defer c.process.Close()
 	after := uint64(0)
-	if m, ok := first.(*wire.Attach); ok && (m.LogEpoch == nil || *m.LogEpoch == c.process.x.log.epoch) {
+	if m, ok := first.(*wire.Attach); ok && (m.LogEpoch == nil || *m.LogEpoch == c.process.x.epoch) {
 		after = m.After
 	}
 	return c.run(ctx, after)
+}
+
+// stillAuthorized ends what was started while its key was removed: whoever ends the commands of
+// a removed key may have come before this one was in the table.
+func (c *conversation) stillAuthorized() error {
+	err := c.authorized()
+	if err != nil {
+		_ = c.process.x.terminate(wire.CauseRevoked, 0) // fails only when it has ended
+		c.process.Close()
+	}
+	return err
 }
 
 // openingDeadline is by when the first message of a channel had to arrive.
@@ -199,7 +213,7 @@ func (c *conversation) handle(m wire.Message) error {
 		}
 	case *wire.Ack:
 		if p.control && p.usable() == nil {
-			p.x.log.ack(m.Seq)
+			p.x.log.Ack(m.Seq)
 		}
 	case *wire.Resize:
 		return c.request(m.Request, func() error { return p.Resize(context.Background(), m.Size) })

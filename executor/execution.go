@@ -1,15 +1,12 @@
 package executor
 
 import (
-	"crypto/sha256"
 	"errors"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
+	"github.com/postern-relay/postern/executor/execlog"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -19,15 +16,20 @@ import (
 // Goroutines: one per output pipe, one for stdin, and supervise, which waits for all of them.
 type execution struct {
 	info      wire.ExecInfo // what changes is filled in by describe
-	starter   string        // the client key
-	hash      [sha256.Size]byte
 	killAfter time.Duration
-	run       Running
-	log       *outputLog
+	run       Running // nil: ended before this process began
+	log       *execlog.Log
+	epoch     wire.ID       // of the log, as clients know it
 	input     *inputQueue   // nil without stdin
 	exited    chan struct{} // the main process has ended
 	exitedAt  time.Time     // when; set before
 	done      chan struct{} // Exit is in the log
+	settled   chan struct{} // what is kept is where it will stay
+	// ended records the outcome, before anybody can read it.
+	ended func(wire.ExitStatus)
+
+	loading sync.Once
+	load    func() // opens log and epoch of an exec that ended before
 
 	mu         sync.Mutex
 	controller *LocalProcess              // nil: detached
@@ -38,16 +40,22 @@ type execution struct {
 	printed    uint64        // bytes of output, counted where there is a limit
 	hit        wire.LimitSet // limits of the executor's own keeping
 	cause      wire.Cause    // why postern ended it; zero: it did not
-	grace      *time.Timer   // runs while detached
 	limit      *time.Timer
 	kill       *time.Timer
 	endedAt    time.Time
+	absence
 }
 
-// begin takes over a running process.
-func (x *execution) begin(run Running, timeout time.Duration) {
-	x.run = run
-	if w := run.Stdin(); w != nil {
+func newExecution(info wire.ExecInfo, run Running) *execution {
+	return &execution{
+		info: info, run: run, handles: make(map[*LocalProcess]struct{}),
+		exited: make(chan struct{}), done: make(chan struct{}), settled: make(chan struct{}),
+	}
+}
+
+// begin takes over the running process.
+func (x *execution) begin(timeout time.Duration) {
+	if w := x.run.Stdin(); w != nil {
 		x.input = newInputQueue(wire.InputQueue)
 		go x.input.pump(w, x.info.TTY)
 	}
@@ -74,7 +82,7 @@ func (x *execution) supervise() {
 	}
 	x.mu.Lock()
 	if x.controller == nil {
-		x.log.setFree(true) // nobody may ever come back to acknowledge
+		x.log.SetFree(true) // nobody may ever come back to acknowledge
 	}
 	x.mu.Unlock()
 	readers.Wait()
@@ -97,15 +105,16 @@ func (x *execution) finish(ended Ended, held []bool) {
 	default:
 		status.Cause = wire.CauseExited
 	}
-	for _, t := range []*time.Timer{x.grace, x.limit, x.kill} {
+	for _, t := range []*time.Timer{x.timer, x.limit, x.kill} {
 		if t != nil {
 			t.Stop()
 		}
 	}
 	x.endedAt = time.Now()
-	x.log.end(status)
-	close(x.done)
 	x.mu.Unlock()
+	x.ended(status)
+	x.log.End(status)
+	close(x.done)
 }
 
 // readPipe copies one pipe into the log until its end. After the main process has ended, it
@@ -131,10 +140,10 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 		}
 		n = x.allowOutput(n)
 		if n > len(buf)/4 {
-			x.log.append(p.Stream, buf[:n:n])
+			x.log.Append(p.Stream, buf[:n:n])
 			buf = make([]byte, wire.MaxChunk)
 		} else if n > 0 {
-			x.log.append(p.Stream, append([]byte(nil), buf[:n]...))
+			x.log.Append(p.Stream, append([]byte(nil), buf[:n]...))
 		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
@@ -213,77 +222,24 @@ func (x *execution) signal(s wire.Signal) error {
 
 var errEnded = &wire.Error{Code: wire.CodeEnded, Text: "the command has ended"}
 
-// claim makes p the controller; the one before is told. An attempt below one that the
-// same client instance made later was held back on the way, and gets nothing.
-func (x *execution) claim(p *LocalProcess, instance wire.ID, attempt uint64) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if attempt < x.claims[instance] {
-		return wire.Errorf(wire.CodeSuperseded, "a later attempt of the same client has the exec")
-	}
-	if x.claims == nil || len(x.claims) >= 1024 { // forgetting only allows an old attempt to win
-		x.claims = make(map[wire.ID]uint64)
-	}
-	x.claims[instance] = attempt
-	if x.controller != nil {
-		x.controller.supersede()
-	}
-	x.generation++
-	p.generation = x.generation
-	x.controller = p
-	if x.grace != nil {
-		x.grace.Stop()
-	}
-	x.log.setFree(false)
-	return nil
-}
-
-// release detaches p. The grace begins.
-func (x *execution) release(p *LocalProcess) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.handles, p)
-	if x.controller != p {
-		return
-	}
-	x.controller = nil
-	if isClosed(x.done) {
-		return
-	}
-	if isClosed(x.exited) {
-		x.log.setFree(true)
-		return
-	}
-	if x.info.Detach {
-		x.log.setFree(x.info.OnFull == wire.OnFullDrop)
-		return
-	}
-	expire := func() {
-		x.terminate(wire.CauseTerminated, 0)
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.controller == nil {
-			x.log.setFree(true) // or a command blocked on its output could not even trap TERM
-		}
-	}
-	if x.info.Grace <= 0 {
-		go expire()
-		return
-	}
-	x.grace = time.AfterFunc(x.info.Grace, expire)
-}
-
 func (x *execution) describe() wire.ExecInfo {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	info := x.info
 	info.Attached = x.controller != nil
-	info.Exit, info.Ended = x.log.exitStatus(), x.endedAt
-	info.Last = x.log.lastSeq()
+	info.Exit, info.Ended = x.log.ExitStatus(), x.endedAt
+	info.Last = x.log.LastSeq()
 	if x.input != nil {
 		info.Input = x.input.taken()
 	}
 	return info
+}
+
+// idle: it has ended, and no controller is reading what it left. Viewers do not count.
+func (x *execution) idle() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.controller == nil && isClosed(x.settled)
 }
 
 // forget ends every handle: what they read is gone.
@@ -293,37 +249,8 @@ func (x *execution) forget() {
 	for p := range x.handles {
 		p.end(errSwept)
 	}
-}
-
-// commandText is argv for people: one line, shortened.
-func commandText(argv []string) string {
-	var b strings.Builder
-	for i, word := range argv {
-		if b.Len() > maxCommandText {
-			break
-		}
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`"'\\$&;|<>()*?`, r) }) || !utf8.ValidString(word) {
-			word = strconv.Quote(word[:min(len(word), maxCommandText)])
-		}
-		b.WriteString(word[:min(len(word), maxCommandText)])
-	}
-	s := b.String()
-	if len(s) > maxCommandText {
-		s = strings.ToValidUTF8(s[:maxCommandText], "") + "..."
-	}
-	return s
-}
-
-const maxCommandText = 200
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+	x.loading.Do(func() {}) // whoever has it now gets no log any more
+	if x.log != nil {
+		x.log.Discard()
 	}
 }

@@ -38,7 +38,6 @@ type Config struct {
 type Executor struct {
 	cfg      Config
 	instance wire.ID
-	epoch    wire.ID
 	sessions *sessions
 
 	pendingMu sync.Mutex
@@ -68,7 +67,7 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Executor{
-		cfg: cfg, instance: wire.ID(wire.NewExecID()), epoch: wire.ID(wire.NewExecID()),
+		cfg: cfg, instance: wire.ID(wire.NewExecID()),
 		sessions: newSessions(), pending: make(map[[32]byte]int),
 	}, nil
 }
@@ -84,6 +83,23 @@ func (e *Executor) Run(ctx context.Context) error {
 	backoff.Waiting = func(cause error, wait time.Duration) {
 		e.cfg.Log.Warn("not registered", "err", cause, "retry_in", wait.Round(time.Millisecond))
 	}
+	e.cfg.Backend.table.setReachable(false) // before the first registration nobody can come
+	sweeping := time.NewTicker(sweepIdle)
+	defer sweeping.Stop()
+	var sweeper sync.WaitGroup
+	defer sweeper.Wait()
+	ended, end := context.WithCancel(ctx)
+	defer end()
+	sweeper.Go(func() {
+		for {
+			select {
+			case <-sweeping.C:
+				e.cfg.Backend.table.sweepNow()
+			case <-ended.Done():
+				return
+			}
+		}
+	})
 	return quicconn.Redial(ctx, backoff, e.connect)
 }
 
@@ -115,6 +131,8 @@ func (e *Executor) connect(ctx context.Context) (established time.Time, err erro
 	}
 	established = time.Now()
 	e.cfg.Log.Info("registered", "name", hop.Welcome.Name, "generation", hop.Welcome.Generation)
+	e.cfg.Backend.table.setReachable(true)
+	defer e.cfg.Backend.table.setReachable(false)
 	if e.cfg.Registered != nil {
 		e.cfg.Registered(hop.Welcome)
 	}
@@ -169,7 +187,7 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 		finish(s, wire.CodeUnauthorized)
 		return nil
 	}
-	c := newConversation(conn, session, e.cfg.Backend.As(callerOf(session.client)), func() error { return e.authorized(session.client) })
+	c := newConversation(conn, session, e.cfg.Backend.As(e.caller(session.client)), func() error { return e.authorized(session.client) })
 	e.sessions.enter(session, c)
 	err = c.serve(ctx)
 	e.sessions.leave(session, c)
@@ -200,7 +218,7 @@ func finish(s wire.Stream, code wire.Code) {
 func (e *Executor) accept(ctx context.Context, s wire.Stream) (*noiseconn.Conn, *session, error) {
 	ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
 	defer cancel()
-	cfg := noiseconn.ResponderConfig{Static: e.cfg.Key, Prologue: noiseconn.EndToEndPrologue(), Epoch: e.epoch, Clock: e.cfg.Clock}
+	cfg := noiseconn.ResponderConfig{Static: e.cfg.Key, Prologue: noiseconn.EndToEndPrologue(), Epoch: e.cfg.Backend.Epoch(), Clock: e.cfg.Clock}
 	in, err := noiseconn.AcceptAny(ctx, s, cfg, e.sessions.lookup)
 	if err != nil {
 		return nil, nil, err
@@ -258,9 +276,16 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 	return conn, s, nil
 }
 
-// callerOf is on whose behalf a client with this key acts.
-func callerOf(client keys.PublicKey) Caller {
-	return Caller{Principal: client.String(), Key: client.String()}
+// caller is on whose behalf a client with this key acts, by the file as it is now.
+func (e *Executor) caller(client keys.PublicKey) Caller {
+	c := Caller{Principal: client.String(), Key: client.String()}
+	if line, ok := e.cfg.Clients().Lookup(client); ok {
+		if line.As != "" {
+			c.Principal = line.As
+		}
+		c.ViewAll, c.ControlAll = line.ViewAll, line.ControlAll
+	}
+	return c
 }
 
 func (e *Executor) authorized(client keys.PublicKey) error {
@@ -270,17 +295,23 @@ func (e *Executor) authorized(client keys.PublicKey) error {
 	return nil
 }
 
-// Recheck ends the sessions of clients that are not allowed any more, and what they run.
-// Call it when the file has changed.
+// Recheck ends the sessions of clients that are not allowed any more, and what their keys
+// started, whoever else shares their principal. Call it when the file has changed.
 func (e *Executor) Recheck() {
 	conversations, clients := e.sessions.revoke(func(k keys.PublicKey) bool { return e.authorized(k) == nil })
 	for _, c := range conversations {
 		c.end(wire.Errorf(wire.CodeRevoked, "this client's key was removed"))
 	}
 	for _, k := range clients {
-		e.cfg.Backend.table.endAll(k.String(), wire.CauseRevoked)
 		e.cfg.Log.Info("client removed", "peer", k)
 	}
+	e.cfg.Backend.table.endUnauthorized(e.admitted, wire.CauseRevoked)
+}
+
+// admitted is authorized for a key as it was recorded.
+func (e *Executor) admitted(key string) bool {
+	k, err := keys.ParsePublicKey(key)
+	return err == nil && e.authorized(k) == nil
 }
 
 func (e *Executor) enter(hint [32]byte) bool {

@@ -98,11 +98,17 @@ func (m *machine) clock() time.Duration { return time.Since(m.begun) }
 // admit makes these the only clients that may run commands.
 func (m *machine) admit(clients ...*keys.PrivateKey) {
 	m.t.Helper()
-	var text strings.Builder
+	var lines []string
 	for _, c := range clients {
-		text.WriteString(c.Public().String() + "\n")
+		lines = append(lines, c.Public().String())
 	}
-	list, err := keys.ParseAuthorizedClients("clients", strings.NewReader(text.String()))
+	m.admitLines(lines...)
+}
+
+// admitLines makes these the lines of authorized_clients.
+func (m *machine) admitLines(lines ...string) {
+	m.t.Helper()
+	list, err := keys.ParseAuthorizedClients("clients", strings.NewReader(strings.Join(lines, "\n")))
 	if err != nil {
 		m.t.Fatal(err)
 	}

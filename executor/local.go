@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -23,14 +24,49 @@ type LocalConfig struct {
 	Limits wire.Limits
 	// MaxGrace bounds how long a detached command lives on. Zero: wire.MaxGrace.
 	MaxGrace time.Duration
+	// MaxAbsence bounds how long a command that was not started detached lives without a
+	// controller, whether or not one could have come back. Zero: 24 hours.
+	MaxAbsence time.Duration
 	// Environ is what EnvInherit chooses from. Nil: nothing.
 	Environ []string
 	// MaxExecs bounds the commands that run at once. Zero: 1024.
 	MaxExecs int
-	// Keep is how long the result of an ended command can be fetched. Zero: 10 minutes.
+	// MaxRemembered bounds the ids that are remembered, those of running commands included: at
+	// the limit new ones are refused. Zero: 1 million.
+	MaxRemembered int
+
+	// State is a folder for what must outlive this process: ids, outcomes, output. It must be the
+	// caller's alone. Empty: nothing outlives it.
+	State string
+	// Keep is how long the result of an ended command can be fetched, in the running time of the
+	// executor. Zero: 24 hours, 10 minutes without State.
 	Keep time.Duration
+	// LogBytes bounds the files of one exec, zero: 256 MiB. StoreBytes bounds all files together,
+	// zero: 8 GiB.
+	LogBytes, StoreBytes int64
 	// Log gets starts and ends, never words or environment. Nil: nothing.
 	Log *slog.Logger
+}
+
+func (c *LocalConfig) setDefaults() {
+	if c.Max == 0 {
+		c.Max = wire.SandboxWorkspaceWrite
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	keep := 24 * time.Hour
+	if c.State == "" {
+		keep = 10 * time.Minute
+	}
+	c.View = cmp.Or(c.View, wire.ViewFull)
+	c.MaxGrace = cmp.Or(c.MaxGrace, wire.MaxGrace)
+	c.MaxAbsence = cmp.Or(c.MaxAbsence, wire.MaxGrace)
+	c.MaxExecs = cmp.Or(c.MaxExecs, 1024)
+	c.MaxRemembered = cmp.Or(c.MaxRemembered, 1_000_000)
+	c.Keep = cmp.Or(c.Keep, keep)
+	c.LogBytes = cmp.Or(c.LogBytes, 256<<20)
+	c.StoreBytes = cmp.Or(c.StoreBytes, 8<<30)
 }
 
 // Local runs commands on this machine for one principal: it is the ExecBackend behind every
@@ -68,9 +104,12 @@ func (l *Local) As(c Caller) *Local { return &Local{table: l.table, caller: c} }
 // Close ends every command, of all principals, and waits until nothing of them is left.
 func (l *Local) Close() error { return l.table.close() }
 
+// Epoch is the state epoch: made with the state folder, or with this process where there is none.
+func (l *Local) Epoch() wire.ID { return l.table.epoch }
+
 // Start implements wire.ExecBackend.
 func (l *Local) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
-	h, err := l.start(ctx, p, claim{})
+	h, err := l.start(ctx, p, claim{}, l.Epoch())
 	if err != nil {
 		return nil, err
 	}
@@ -91,25 +130,29 @@ func (l *Local) List(context.Context) ([]wire.ExecInfo, error) { return l.table.
 
 // Signal implements wire.ExecBackend.
 func (l *Local) Signal(_ context.Context, ref wire.ExecRef, s wire.Signal) error {
-	x, err := l.table.find(l.caller, ref, true)
-	if err != nil {
-		return err
-	}
-	return x.signal(s)
+	return l.act(ref, func(x *execution) error { return x.signal(s) })
 }
 
 // Terminate implements wire.ExecBackend.
 func (l *Local) Terminate(_ context.Context, ref wire.ExecRef, grace time.Duration) error {
+	return l.act(ref, func(x *execution) error {
+		return x.act(func() error { return x.terminate(wire.CauseTerminated, grace) })
+	})
+}
+
+// act does something to an exec without a handle on it.
+func (l *Local) act(ref wire.ExecRef, do func(*execution) error) error {
 	x, err := l.table.find(l.caller, ref, true)
 	if err != nil {
 		return err
 	}
-	return x.act(func() error { return x.terminate(wire.CauseTerminated, grace) })
+	defer l.table.leave(x)
+	return do(x)
 }
 
 // Remove implements wire.ExecBackend.
-func (l *Local) Remove(_ context.Context, ref wire.ExecRef) error {
-	return l.table.remove(l.caller, ref)
+func (l *Local) Remove(ctx context.Context, ref wire.ExecRef) error {
+	return l.table.remove(ctx, l.caller, ref)
 }
 
 // claim tells apart the attempts of one client process; the zero value is a fresh one.
@@ -118,16 +161,19 @@ type claim struct {
 	attempt  uint64
 }
 
-func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim) (*LocalProcess, error) {
+func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim, epoch wire.ID) (*LocalProcess, error) {
 	p, err := p.Normalize()
 	if err != nil {
 		return nil, err
 	}
-	x, err := l.table.start(ctx, l.caller, p)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	x, err := l.table.start(ctx, l.caller, p, epoch)
 	if err != nil {
 		return nil, err
 	}
-	return x.handle(true, c)
+	return l.handle(x, true, c)
 }
 
 func (l *Local) attach(ref wire.ExecRef, control bool, c claim) (*LocalProcess, error) {
@@ -135,25 +181,24 @@ func (l *Local) attach(ref wire.ExecRef, control bool, c claim) (*LocalProcess, 
 	if err != nil {
 		return nil, err
 	}
-	return x.handle(control, c)
+	return l.handle(x, control, c)
 }
 
-// handle is a new handle on x. A fresh claim is one of an instance of its own.
-func (x *execution) handle(control bool, c claim) (*LocalProcess, error) {
+// handle is a new handle on x, of which the caller is a user; the handle takes that over. A fresh
+// claim is one of an instance of its own.
+func (l *Local) handle(x *execution, control bool, c claim) (*LocalProcess, error) {
 	if c == (claim{}) {
 		c = claim{instance: wire.ID(wire.NewExecID()), attempt: 1}
 	}
-	p := &LocalProcess{x: x, control: control, gone: make(chan struct{})}
+	p := &LocalProcess{x: x, table: l.table, control: control, gone: make(chan struct{})}
 	if control {
 		if err := x.claim(p, c.instance, c.attempt); err != nil {
+			l.table.leave(x)
 			return nil, err
 		}
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.handles == nil {
-		x.handles = make(map[*LocalProcess]struct{})
-	}
 	x.handles[p] = struct{}{}
 	return p, nil
 }

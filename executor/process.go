@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-relay/postern/executor/execlog"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -14,13 +15,16 @@ import (
 // and its acknowledgements; a viewing one only reads.
 type LocalProcess struct {
 	x          *execution
+	table      *table
 	control    bool
 	generation uint64
 
 	gone chan struct{} // closed, superseded or revoked
 	mu   sync.Mutex
-	err  error    // why
-	at   position // where the last Read ended
+	err  error            // why
+	at   execlog.Position // where the last Read ended
+
+	closing sync.Once
 }
 
 var _ wire.ExecProcess = (*LocalProcess)(nil)
@@ -39,7 +43,7 @@ func (p *LocalProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadR
 		return wire.ReadResponse{}, err
 	}
 	if p.control {
-		p.x.log.ack(r.After)
+		p.x.log.Ack(r.After)
 	}
 	if r.MaxBytes <= 0 {
 		r.MaxBytes = defaultRead
@@ -48,7 +52,7 @@ func (p *LocalProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.ReadR
 		timer := time.NewTimer(r.Wait)
 		defer timer.Stop()
 		select {
-		case <-p.x.log.wake(r.After):
+		case <-p.x.log.Wake(r.After):
 		case <-timer.C:
 		case <-p.gone:
 			return wire.ReadResponse{}, p.usable()
@@ -67,10 +71,10 @@ func (p *LocalProcess) read(after uint64, limit int) (r wire.ReadResponse) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at := p.at
-	if at.seq != after {
-		at = p.x.log.position(after)
+	if at.Seq != after {
+		at = p.x.log.Position(after)
 	}
-	r, p.at = p.x.log.readFrom(at, limit)
+	r, p.at = p.x.log.ReadFrom(at, limit)
 	return r
 }
 
@@ -150,7 +154,7 @@ func (p *LocalProcess) Wake(after uint64) <-chan struct{} {
 	if p.usable() != nil {
 		return closedChan
 	}
-	return p.x.log.wake(after)
+	return p.x.log.Wake(after)
 }
 
 // Events implements wire.ExecProcess.
@@ -160,13 +164,16 @@ func (p *LocalProcess) Events(ctx context.Context, after uint64) iter.Seq2[wire.
 
 // Wait implements wire.ExecProcess.
 func (p *LocalProcess) Wait(ctx context.Context) (wire.ExitStatus, error) {
-	return wire.WaitExit(ctx, p, p.x.log.ackedSeq())
+	return wire.WaitExit(ctx, p, p.x.log.AckedSeq())
 }
 
 // Close implements wire.ExecProcess.
 func (p *LocalProcess) Close() error {
-	p.end(wire.ErrClosed)
-	p.x.release(p)
+	p.end(wire.ErrClosed) // unless something else has ended it
+	p.closing.Do(func() {
+		p.x.release(p)
+		p.table.leave(p.x)
+	})
 	return nil
 }
 

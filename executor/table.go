@@ -1,227 +1,154 @@
 package executor
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"iter"
-	"log/slog"
-	"maps"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/postern-relay/postern/executor/execlog"
+	"github.com/postern-relay/postern/executor/journal"
 	"github.com/postern-relay/postern/wire"
 )
 
 // table has every exec of this machine. An id is started once per principal: whoever
 // repeats a Start gets what the first one got. Ended execs stay for a while, and
 // their ids for longer, so that no retry runs a command a second time.
+//
+// With a state folder both outlive the process: the journal has every id and outcome, the
+// files have the output. What is in memory is in the journal, and not the other way round:
+// an exec that has ended and that nobody reads is only an entry.
 type table struct {
-	cfg LocalConfig
+	cfg     LocalConfig
+	journal *journal.Journal // nil: nothing outlives the process
+	files   *execlog.Store   // nil likewise
+	epoch   wire.ID          // of the state folder, or of this process
+	began   time.Time
 
-	mu      sync.Mutex
-	closed  bool
-	entries map[wire.ExecID][]*entry // mostly one each: an id means something for its principal only
-	count   int
-	running int
-	swept   time.Time
+	mu        sync.Mutex
+	closed    bool
+	entries   map[wire.ExecID][]*entry // mostly one each: an id means something for its principal only
+	count     int
+	running   int
+	swept     time.Time
+	ticked    time.Duration  // when the running time was recorded last
+	reachable bool           // registered with a relay, or in no need of one
+	ending    sync.WaitGroup // those that put away what has ended
 }
 
-// entry is what is known of an id. ready is closed when one of exec and err is set; a swept
-// entry has neither any more, and only remembers the request.
+// entry is what is known of an id. ready is closed when its start is decided.
 type entry struct {
-	principal string
-	hash      [sha256.Size]byte
-	ready     chan struct{}
-	exec      *execution
-	err       error
-	at        time.Time
+	journal.Entry
+	ready   chan struct{}
+	refused error      // the start was not even recorded; the entry is gone from the table
+	exec    *execution // while it runs or is read; without files, as long as its result is kept
+	users   int        // of exec
+	command string     // for lists; only of this process's own
+	taken   bool       // its controller has acknowledged everything
 }
 
-// Times and counts after which the table forgets.
-const (
-	tombstoneAge = 24 * time.Hour
-	maxEntries   = 100_000
-	sweepEvery   = time.Second
-	maxExecs     = 1024
-	keepResults  = 10 * time.Minute
-)
+func (e *entry) key() journal.Key { return journal.Key{Principal: e.Principal, ID: e.ID} }
 
 func newTable(cfg LocalConfig) (*table, error) {
 	if cfg.Runner == nil {
 		return nil, errors.New("executor: no runner")
 	}
-	if cfg.Max == 0 {
-		cfg.Max = wire.SandboxWorkspaceWrite
+	cfg.setDefaults()
+	t := &table{
+		cfg: cfg, epoch: wire.ID(wire.NewExecID()), began: time.Now(),
+		entries: make(map[wire.ExecID][]*entry), reachable: true,
 	}
-	cfg.View = cmp.Or(cfg.View, wire.ViewFull)
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.State == "" {
+		return t, nil
 	}
-	cfg.MaxGrace = cmp.Or(cfg.MaxGrace, wire.MaxGrace)
-	cfg.MaxExecs = cmp.Or(cfg.MaxExecs, maxExecs)
-	cfg.Keep = cmp.Or(cfg.Keep, keepResults)
-	return &table{cfg: cfg, entries: make(map[wire.ExecID][]*entry)}, nil
+	if err := t.open(); err != nil {
+		return nil, fmt.Errorf("executor: %w", err)
+	}
+	return t, nil
 }
 
-// start returns the exec of p.ID, and starts it if there is none.
-func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams) (*execution, error) {
-	hash, err := requestHash(p)
+// open reads the state folder. An exec without an outcome was running when the process before this
+// one died: nobody knows how it ended, and nobody will.
+func (t *table) open() (err error) {
+	dir := filepath.Join(t.cfg.State, "execs")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	known, cut, err := func() (known map[journal.Key]*journal.Entry, cut int64, err error) {
+		t.journal, known, cut, err = journal.Open(dir)
+		return known, cut, err
+	}()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	t.mu.Lock()
-	t.sweep()
-	if e := t.entry(p.ID, c.Principal); e != nil {
-		t.mu.Unlock()
-		return t.repeat(ctx, e, hash)
-	}
-	switch {
-	case t.closed:
-		err = wire.Errorf(wire.CodeShutdown, "the executor is shutting down")
-	case t.running >= t.cfg.MaxExecs:
-		err = &wire.Error{Code: wire.CodeBusy, Text: "the executor runs as many commands as it may", RetryAfter: time.Second}
-	case t.count >= maxEntries:
-		err = &wire.Error{Code: wire.CodeBusy, Text: "the executor remembers as many execs as it may", RetryAfter: time.Minute}
-	}
-	if err != nil {
-		t.mu.Unlock()
-		return nil, err
-	}
-	e := &entry{principal: c.Principal, hash: hash, ready: make(chan struct{}), at: time.Now()}
-	t.add(p.ID, e)
-	t.running++
-	t.mu.Unlock()
-
-	x, err := t.launch(ctx, c, p)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e.exec, e.err = x, err; err != nil {
-		t.running--
-		if !keepsOutcome(err) {
-			t.drop(p.ID, e)
+	defer func() {
+		if err != nil {
+			t.journal.Close()
 		}
-	} else {
-		x.hash = hash
-		go t.watch(x)
-		if t.closed {
-			x.terminate(wire.CauseTerminated, 0)
+	}()
+	if cut > 0 {
+		t.cfg.Log.Warn("the last record of the journal was torn by a crash and is cut off", "bytes", cut)
+	}
+	t.epoch = t.journal.Epoch()
+	if t.files, err = execlog.OpenStore(filepath.Join(dir, "output"), t.cfg.StoreBytes); err != nil {
+		return err
+	}
+	lost := 0
+	names := make(map[string]bool)
+	for key, j := range known {
+		e := &entry{Entry: *j, ready: closedChan}
+		t.add(e)
+		if e.Outcome == nil && !e.Forgotten {
+			lost++
+			o := journal.Outcome{Unix: time.Now().UnixMilli(), Status: &wire.ExitStatus{Cause: wire.CauseExecutorLost}}
+			if o, err = t.journal.End(key, o); err != nil {
+				return err
+			}
+			e.Outcome = &o
 		}
-	}
-	close(e.ready)
-	return x, err
-}
-
-// repeat is the answer to a repeated Start.
-func (t *table) repeat(ctx context.Context, e *entry, hash [sha256.Size]byte) (*execution, error) {
-	if e.hash != hash {
-		return nil, wire.Errorf(wire.CodeConflict, "this exec id belongs to another request")
-	}
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return e.outcome()
-}
-
-// outcome is what a ready entry holds. Callers hold the table's mu.
-func (e *entry) outcome() (*execution, error) {
-	if e.exec == nil && e.err == nil {
-		return nil, errSwept
-	}
-	return e.exec, e.err
-}
-
-var errSwept = wire.Errorf(wire.CodeUnknown, "the result of this exec is no longer kept; it is not run again")
-
-// keepsOutcome: the command was tried, and a retry gets the same answer. Refusals
-// are not kept, since what they depend on may change.
-func keepsOutcome(err error) bool {
-	c := wire.CodeOf(err)
-	return c == wire.CodeNotFoundCmd || c == wire.CodeNotExec
-}
-
-// launch prepares and spawns.
-func (t *table) launch(ctx context.Context, c Caller, p wire.ExecParams) (*execution, error) {
-	spec, grace, err := t.cfg.prepare(p)
-	if err != nil {
-		return nil, err
-	}
-	run, err := t.cfg.Runner.Run(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	x := &execution{
-		info: wire.ExecInfo{
-			ID: p.ID, Started: time.Now(), Sandbox: spec.Policy.Sandbox, Roots: spec.Policy.Roots,
-			View: spec.Policy.View, Limits: spec.Policy.Limits, Grace: grace, TTY: spec.TTY != nil,
-			Owner: c.Principal, Command: commandText(p.Argv), Detach: p.Detach, OnFull: p.OnFull,
-		},
-		starter:   c.Key,
-		killAfter: cmp.Or(p.KillAfter, wire.DefaultKillAfter),
-		log:       newOutputLog(wire.OutputWindow, wire.OutputKeep),
-		exited:    make(chan struct{}),
-		done:      make(chan struct{}),
-	}
-	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", c.Principal, "sandbox", spec.Policy.Sandbox)
-	x.begin(run, p.Timeout)
-	return x, nil
-}
-
-func (t *table) watch(x *execution) {
-	<-x.done
-	t.mu.Lock()
-	t.running--
-	t.mu.Unlock()
-	t.cfg.Log.Info("exec ended", "exec", x.info.ID, "principal", x.info.Owner, "status", x.log.exitStatus().String())
-}
-
-// find is the exec that ref means for the caller, who wants to act on it (control) or only to
-// see it. A foreign one is as unknown as one that never was.
-func (t *table) find(c Caller, ref wire.ExecRef, control bool) (*execution, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.sweep()
-	e, err := t.lookup(c, ref, control)
-	if err != nil {
-		return nil, err
-	}
-	return e.outcome()
-}
-
-// lookup finds a ready entry. Callers hold mu.
-func (t *table) lookup(c Caller, ref wire.ExecRef, control bool) (*entry, error) {
-	sees := c.ViewAll || c.ControlAll
-	var found *entry
-	for _, e := range t.entries[ref.ID] {
-		switch {
-		case !isClosed(e.ready):
-		case e.principal != c.Principal && !sees:
-		case ref.Owner != "" && ref.Owner != e.principal:
-		case found != nil:
-			return nil, wire.Errorf(wire.CodeConflict, "several principals have an exec %s: say whose", ref.ID)
-		default:
-			found = e
+		if e.kept() {
+			names[e.logName()] = true
 		}
 	}
-	switch {
-	case found == nil:
-		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
-	case control && found.principal != c.Principal && !c.ControlAll:
-		return nil, wire.Errorf(wire.CodePolicy, "exec %s is another principal's: you may only watch it", ref.ID)
+	if lost > 0 {
+		t.cfg.Log.Warn("commands were running when the executor died: their outcome is unknown", "execs", lost)
 	}
-	return found, nil
+	return t.removeStrangers(names)
+}
+
+// removeStrangers removes output that no entry has: of execs that were forgotten just before a crash.
+func (t *table) removeStrangers(known map[string]bool) error {
+	names, err := t.files.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !known[name] {
+			if err := t.files.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// uptime is what ages are counted in.
+func (t *table) uptime() time.Duration {
+	if t.journal != nil {
+		return t.journal.Uptime()
+	}
+	return time.Since(t.began)
 }
 
 // entry is what the principal has under this id. Callers hold mu.
 func (t *table) entry(id wire.ExecID, principal string) *entry {
 	for _, e := range t.entries[id] {
-		if e.principal == principal {
+		if e.Principal == principal {
 			return e
 		}
 	}
@@ -229,137 +156,95 @@ func (t *table) entry(id wire.ExecID, principal string) *entry {
 }
 
 // add and drop keep the count. Callers hold mu.
-func (t *table) add(id wire.ExecID, e *entry) {
-	t.entries[id] = append(t.entries[id], e)
+func (t *table) add(e *entry) {
+	t.entries[e.ID] = append(t.entries[e.ID], e)
 	t.count++
 }
 
-func (t *table) drop(id wire.ExecID, e *entry) {
+func (t *table) drop(e *entry) {
 	t.count--
-	left := slices.DeleteFunc(t.entries[id], func(other *entry) bool { return other == e })
+	left := slices.DeleteFunc(t.entries[e.ID], func(other *entry) bool { return other == e })
 	if len(left) == 0 {
-		delete(t.entries, id)
+		delete(t.entries, e.ID)
 	} else {
-		t.entries[id] = left
+		t.entries[e.ID] = left
 	}
 }
 
-func (t *table) list(c Caller) []wire.ExecInfo {
+// setReachable tells every exec whether a client could come back to it: the detach grace counts
+// only then, and anew each time.
+func (t *table) setReachable(yes bool) {
 	t.mu.Lock()
-	t.sweep()
-	var infos []wire.ExecInfo
+	defer t.mu.Unlock()
+	t.reachable = yes
 	for e := range t.each() {
-		if (e.principal == c.Principal || c.ViewAll || c.ControlAll) && e.exec != nil {
-			infos = append(infos, e.exec.describe())
+		if e.exec != nil {
+			e.exec.setReachable(yes)
 		}
 	}
-	t.mu.Unlock()
-	slices.SortFunc(infos, func(a, b wire.ExecInfo) int { return a.Started.Compare(b.Started) })
-	return infos
 }
 
-// each yields the ready entries. Callers hold mu.
-func (t *table) each() iter.Seq2[*entry, wire.ExecID] {
-	return func(yield func(*entry, wire.ExecID) bool) {
-		for id, entries := range t.entries {
-			for _, e := range entries {
-				if isClosed(e.ready) && !yield(e, id) {
-					return
-				}
+// endUnauthorized terminates what keys started that are not admitted any more, and returns these.
+func (t *table) endUnauthorized(admitted func(key string) bool, cause wire.Cause) (gone []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	verdict := map[string]bool{"": true} // what no key started, no removed key ends
+	for e := range t.each() {
+		x := e.exec
+		if x == nil || isClosed(x.done) {
+			continue
+		}
+		ok, asked := verdict[e.Starter]
+		if !asked {
+			ok = admitted(e.Starter)
+			if verdict[e.Starter] = ok; !ok {
+				gone = append(gone, e.Starter)
 			}
 		}
-	}
-}
-
-// remove forgets the result of an exec that has ended.
-func (t *table) remove(c Caller, ref wire.ExecRef) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e, err := t.lookup(c, ref, true)
-	switch {
-	case err != nil:
-		return err
-	case e.exec == nil: // it never ran, or is removed already
-	case !isClosed(e.exec.done):
-		return wire.Errorf(wire.CodeBusy, "exec %s is running: end it first", ref.ID)
-	default:
-		e.exec.forget()
-		e.exec = nil
-	}
-	return nil
-}
-
-// endAll terminates what a key started, when that key is gone.
-func (t *table) endAll(key string, cause wire.Cause) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for e := range t.each() {
-		if x := e.exec; x != nil && x.starter == key && !isClosed(x.done) {
+		if !ok {
 			x.terminate(cause, 0)
-			x.log.setFree(true)
+			x.log.SetFree(true)
 		}
 	}
+	return gone
 }
 
-// sweep forgets results after Keep, and ids after tombstoneAge. Callers hold mu.
-func (t *table) sweep() {
-	now := time.Now()
-	if now.Sub(t.swept) < sweepEvery {
-		return
-	}
-	t.swept = now
-	for e, id := range t.each() {
-		if x := e.exec; x != nil {
-			if !isClosed(x.done) {
-				continue
-			}
-			x.mu.Lock()
-			idle := x.controller == nil && now.Sub(x.endedAt) > t.cfg.Keep
-			x.mu.Unlock()
-			if idle {
-				x.forget()
-				e.exec = nil
-			}
-		}
-		if e.exec == nil && now.Sub(e.at) > tombstoneAge {
-			t.drop(id, e)
-		}
-	}
-}
-
+// close ends every command, waits until nothing of them is left, and puts away their results.
 func (t *table) close() error {
 	t.mu.Lock()
+	again := t.closed
 	t.closed = true
-	entries := slices.Concat(slices.Collect(maps.Values(t.entries))...)
+	var all []*entry
+	for _, entries := range t.entries {
+		all = append(all, entries...)
+	}
 	t.mu.Unlock()
-	var all []*execution
-	for _, e := range entries {
+	for _, e := range all {
 		<-e.ready
 		t.mu.Lock()
 		x := e.exec
 		t.mu.Unlock()
 		if x != nil && !isClosed(x.done) {
 			x.terminate(wire.CauseTerminated, 0)
-			x.log.setFree(true)
-			all = append(all, x)
+			x.log.SetFree(true)
 		}
 	}
-	for _, x := range all {
-		<-x.done
+	t.ending.Wait()
+	if again || t.journal == nil {
+		return nil
 	}
-	return nil
+	return t.journal.Close()
 }
 
-// requestHash is what makes two Starts the same request.
-func requestHash(p wire.ExecParams) (h [sha256.Size]byte, err error) {
-	m := wire.NewStart(p)
-	m.Instance, m.Attempt = wire.ID{1}, 1
-	b, err := wire.Encode(m)
-	if err != nil {
-		return h, wire.Errorf(wire.CodeBadRequest, "%v", err)
+// sameRequest compares hashes.
+func (e *entry) sameRequest(hash []byte) bool { return bytes.Equal(e.Hash, hash) }
+
+// awaitReady waits until the start of e is decided.
+func (e *entry) awaitReady(ctx context.Context) error {
+	select {
+	case <-e.ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	if len(b) > wire.MaxStart {
-		return h, wire.Errorf(wire.CodeBadRequest, "the request is %d bytes: at most %d are allowed", len(b), wire.MaxStart)
-	}
-	return sha256.Sum256(b), nil
 }

@@ -70,42 +70,49 @@ func TestAnotherRequestUnderTheSameIDIsAConflict(t *testing.T) {
 	})
 }
 
-func TestFailedStartIsKeptWhereTheCommandWasTried(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		err  *wire.Error
-		kept bool
-	}{
-		{"127", wire.Errorf(wire.CodeNotFoundCmd, "no"), true},
-		{"126", wire.Errorf(wire.CodeNotExec, "no"), true},
-		{"refused by policy", wire.Errorf(wire.CodePolicy, "no"), false},
-		{"no sandbox", wire.Errorf(wire.CodeSandbox, "no"), false},
+func TestFailedStartIsKeptAndNotTriedAgain(t *testing.T) {
+	for name, failure := range map[string]error{
+		"127":        wire.Errorf(wire.CodeNotFoundCmd, "no"),
+		"126":        wire.Errorf(wire.CodeNotExec, "no"),
+		"no sandbox": wire.Errorf(wire.CodeSandbox, "no"),
+		"a defect":   errors.New("no"),
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			g, r := newGated(true)
 			inBubble(t, executor.LocalConfig{Runner: g}, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
-				g.fail(c.err)
+				g.fail(failure)
 				p := command("echo", "now")
 				_, err := b.Start(t.Context(), p)
-				wantCode(t, "first start", err, c.err.Code)
+				if err == nil || err.Error() != failure.Error() {
+					t.Fatalf("first start: %v", err)
+				}
+				want := wire.CodeOf(err)
+				if want == wire.CodeUnknown {
+					want = wire.CodeInternal
+				}
 				g.fail(nil)
-				again, err := b.Start(t.Context(), p)
-				if c.kept {
-					wantCode(t, "repeated start", err, c.err.Code)
-					if g.tried() != 1 || r.Starts() != 0 {
-						t.Errorf("%d tries and %d starts, want 1 and 0", g.tried(), r.Starts())
-					}
-					return
-				}
-				if err != nil {
-					t.Fatalf("start after a refusal: %v", err)
-				}
-				if got := await(t, again).stdout; got != "now\n" {
-					t.Errorf("output %q", got)
+				_, err = b.Start(t.Context(), p)
+				wantCode(t, "repeated start", err, want)
+				if g.tried() != 1 || r.Starts() != 0 {
+					t.Errorf("%d tries and %d starts, want 1 and 0", g.tried(), r.Starts())
 				}
 			})
 		})
 	}
+}
+
+func TestRefusedStartLeavesNothingBehind(t *testing.T) {
+	inBubble(t, executor.LocalConfig{Workspaces: []string{"/w"}}, func(t *testing.T, r *executortest.Runner, b *executor.Local) {
+		p := command("echo", "now")
+		refused := p
+		refused.Roots = []string{"/elsewhere"}
+		_, err := b.Start(t.Context(), refused)
+		wantCode(t, "workspace of nobody's", err, wire.CodePolicy)
+		h := begin(t, b, p) // the id is free for what is allowed
+		if got := await(t, h).stdout; got != "now\n" || r.Starts() != 1 {
+			t.Errorf("output %q, %d starts", got, r.Starts())
+		}
+	})
 }
 
 func TestIDIsRememberedWhenItsResultIsNot(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-relay/postern/executor/execlog"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -13,7 +14,7 @@ import (
 // is unacknowledged.
 func (c *conversation) write(ctx context.Context, after uint64) error {
 	p, x := c.process, c.process.x
-	sent := x.log.position(after)
+	sent := x.log.Position(after)
 	if err := c.conn.Send(x.started(p)); err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 		if x.input != nil && p.control {
 			inputChanged = x.input.changed()
 		}
-		more := x.log.wake(sent.seq)
+		more := x.log.Wake(sent.Seq)
 		if err := c.sendReplies(); err != nil {
 			return err
 		}
@@ -117,8 +118,8 @@ func (c *conversation) sendInputAck(last *inputAck) error {
 }
 
 // sendOutput sends what the log holds after sent, and FIN after Exit.
-func (c *conversation) sendOutput(ctx context.Context, sent position) (next position, done bool, err error) {
-	r, next := c.process.x.log.readFrom(sent, defaultRead)
+func (c *conversation) sendOutput(ctx context.Context, sent execlog.Position) (next execlog.Position, done bool, err error) {
+	r, next := c.process.x.log.ReadFrom(sent, defaultRead)
 	if r.Gap != nil {
 		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
 			return sent, false, err
@@ -164,7 +165,7 @@ func (c *conversation) settle(ctx context.Context) bool {
 
 // started is the first message of the answer to Start and Attach.
 func (x *execution) started(p *LocalProcess) *wire.Started {
-	m := &wire.Started{LogEpoch: x.log.epoch, Generation: p.generation, Window: wire.OutputWindow}
+	m := &wire.Started{LogEpoch: x.epoch, Generation: p.generation, Window: wire.OutputWindow}
 	m.SetInfo(x.describe())
 	if x.input == nil {
 		m.InputClosed = true

@@ -32,6 +32,10 @@ stdout is its public key; it is made in DIR/executor.key at the first start.
 DIR/authorized_clients lists who may run commands, one client key a line. It is reread
 when it changes; an empty list admits nobody.
 
+DIR/execs has the ids of all commands that were ever started, so that none starts twice, and
+the results and output of recent ones. A folder that is restored from a copy has forgotten what
+was started since; a copy on another machine can start a command a second time.
+
 Commands work in the workspaces. --sandbox-max is the most that a client may ask for:
 read-only, workspace-write, or full-access, which is no sandbox at all.`,
 		Example: `  postern executor --relay postern://relay.example.org:4433#relay_... --name builder \
@@ -66,6 +70,9 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			if o.limits, err = limits.get(); err != nil {
 				return err
 			}
+			if err := o.keep.check(); err != nil {
+				return err
+			}
 			o.environment = os.Environ()
 			n, err := openExecutor(o)
 			if err != nil {
@@ -96,6 +103,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	f.StringArrayVar(&o.readRoots, "read", nil, "folder that a minimal view shows too; may be repeated")
 	f.StringArrayVar(&o.sockets, "unix-socket", nil, "socket of this machine that commands may connect to; may be repeated")
 	limits.add(f)
+	o.keep.add(f)
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
 	logs.add(cmd)
 	return cmd

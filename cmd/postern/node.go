@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
@@ -121,7 +123,8 @@ type executorOptions struct {
 	max         wire.SandboxMode
 	view        wire.View
 	limits      wire.Limits // of every command
-	hide        []string    // besides the state folder
+	keep        keepOptions
+	hide        []string // besides the state folder
 	reduced     bool
 	readRoots   []string
 	sockets     []string
@@ -129,6 +132,37 @@ type executorOptions struct {
 	registered  func(wire.HopWelcome)
 	log         *slog.Logger
 	environment []string
+}
+
+// keepOptions say what an executor keeps of execs; zero fields are the defaults of executor.LocalConfig.
+type keepOptions struct {
+	results    time.Duration
+	perExec    byteSize
+	total      byteSize
+	maxExecs   int
+	maxAbsence time.Duration
+}
+
+func (k *keepOptions) add(f *pflag.FlagSet) {
+	f.DurationVar(&k.results, "keep", 24*time.Hour, "how long results and output of ended commands can be fetched")
+	f.Var(&k.perExec, "keep-output", "most output kept in files of one command (default 256M)")
+	f.Var(&k.total, "keep-output-total", "most output kept in files of all commands (default 8G)")
+	f.IntVar(&k.maxExecs, "max-execs", 1024, "commands that may run at once")
+	f.DurationVar(&k.maxAbsence, "max-absence", 24*time.Hour, "end a command that was not started detached when no client came back for this long")
+}
+
+func (k *keepOptions) check() error {
+	switch {
+	case k.results <= 0:
+		return fmt.Errorf("--keep %v: want a time above zero", k.results)
+	case k.maxAbsence <= 0:
+		return fmt.Errorf("--max-absence %v: want a time above zero", k.maxAbsence)
+	case k.maxExecs <= 0:
+		return fmt.Errorf("--max-execs %d: want a number above zero", k.maxExecs)
+	case k.perExec > 1<<62 || k.total > 1<<62:
+		return fmt.Errorf("--keep-output and --keep-output-total: too large")
+	}
+	return nil
 }
 
 // executorNode is an executor with its state folder and its sandbox.
@@ -181,6 +215,8 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 	n.backend, err = executor.NewLocal(executor.LocalConfig{
 		Runner: executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max, View: o.view, Limits: o.limits,
 		Environ: o.environment, Log: o.log,
+		State: n.state.path, Keep: o.keep.results, LogBytes: int64(o.keep.perExec), StoreBytes: int64(o.keep.total),
+		MaxExecs: o.keep.maxExecs, MaxAbsence: o.keep.maxAbsence,
 	})
 	if err != nil {
 		return nil, err

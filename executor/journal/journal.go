@@ -37,6 +37,7 @@ type Start struct {
 	Starter   string           `cbor:"6,keyasint,omitempty"`
 	Boot      string           `cbor:"7,keyasint,omitempty"` // of the machine's kernel, set by Begin
 	Unix      int64            `cbor:"8,keyasint"`           // start, milliseconds
+	LogEpoch  wire.ID          `cbor:"17,keyasint"`          // of its output
 	Sandbox   wire.SandboxMode `cbor:"9,keyasint"`
 	Roots     []string         `cbor:"10,keyasint,omitempty"`
 	View      wire.View        `cbor:"11,keyasint,omitempty"`
@@ -190,9 +191,21 @@ func (j *Journal) append(b []byte, started int) error {
 	return nil
 }
 
-// Close syncs and closes the file.
+// Tick records the running time, so that a crash does not take it back. Call it now and then.
+func (j *Journal) Tick() error {
+	b, err := encode(record{Kind: kindUptime, Start: Start{Uptime: j.Uptime().Milliseconds()}})
+	if err != nil {
+		return err
+	}
+	j.recording.RLock()
+	defer j.recording.RUnlock()
+	return j.append(b, 0)
+}
+
+// Close records the running time, and syncs and closes the file.
 func (j *Journal) Close() error {
+	err := j.Tick()
 	j.recording.Lock()
 	defer j.recording.Unlock()
-	return errors.Join(j.file.Sync(), j.file.Close())
+	return errors.Join(err, j.file.Sync(), j.file.Close())
 }

@@ -121,6 +121,13 @@ func TestUptimeNeverGoesBack(t *testing.T) {
 	if up := j2.Uptime(); up < time.Hour || o.Uptime < time.Hour.Milliseconds() {
 		t.Errorf("running time %v after one of an hour", up)
 	}
+	j2.base = 2 * time.Hour
+	if err := j2.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if j3, _ := open(t, dir); j3.Uptime() < 2*time.Hour {
+		t.Errorf("running time %v after one of two hours that ended in good order", j3.Uptime())
+	}
 }
 
 func TestTornRecordIsCutOffAndToldOf(t *testing.T) {

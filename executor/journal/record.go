@@ -19,6 +19,7 @@ const (
 	kindEnd               // Outcome
 	kindForget            // the result is gone
 	kindEntry             // all of an exec, written by a compaction
+	kindUptime            // the executor has run for so long
 )
 
 // record is any record on its way in, and start and epoch records on their way out.
@@ -64,7 +65,7 @@ func (j *Journal) replay(entries map[Key]*Entry, payload []byte) error {
 	}
 	j.records++
 	switch head.Kind {
-	case kindEpoch, kindStart, kindEntry:
+	case kindEpoch, kindStart, kindEntry, kindUptime:
 		var r record
 		if err := decoder.Unmarshal(payload, &r); err != nil {
 			return fmt.Errorf("record %d: %w", j.records, err)
@@ -74,6 +75,10 @@ func (j *Journal) replay(entries map[Key]*Entry, payload []byte) error {
 				return errors.New("no state epoch")
 			}
 			j.epoch = *r.Epoch
+			j.passed(r.Uptime)
+			return nil
+		}
+		if head.Kind == kindUptime {
 			j.passed(r.Uptime)
 			return nil
 		}

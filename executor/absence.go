@@ -1,0 +1,102 @@
+package executor
+
+import (
+	"time"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// absence is what an exec knows of a controller that is gone. It is below execution.mu.
+type absence struct {
+	reachable bool          // a client could come back
+	since     time.Time     // of the absence
+	most      time.Duration // how long it may last, reachable or not
+	timer     *time.Timer
+}
+
+// claim makes p the controller; the one before is told. An attempt below one that the
+// same client instance made later was held back on the way, and gets nothing.
+func (x *execution) claim(p *LocalProcess, instance wire.ID, attempt uint64) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if attempt < x.claims[instance] {
+		return wire.Errorf(wire.CodeSuperseded, "a later attempt of the same client has the exec")
+	}
+	if x.claims == nil || len(x.claims) >= maxInstances { // forgetting only allows an old attempt to win
+		x.claims = make(map[wire.ID]uint64)
+	}
+	x.claims[instance] = attempt
+	if x.controller != nil {
+		x.controller.supersede()
+	}
+	x.generation++
+	p.generation = x.generation
+	x.controller = p
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+	if !isClosed(x.exited) {
+		x.log.SetFree(false)
+	}
+	return nil
+}
+
+// release ends p's hold on the exec. Without a controller the absence begins.
+func (x *execution) release(p *LocalProcess) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.handles, p)
+	if x.controller != p {
+		return
+	}
+	x.controller = nil
+	switch {
+	case isClosed(x.done):
+	case isClosed(x.exited):
+		x.log.SetFree(true)
+	default:
+		x.since = time.Now()
+		x.awaitReturn()
+	}
+}
+
+// setReachable says whether a client could come back. The grace counts anew from each time that it
+// could, and stands still while it could not.
+func (x *execution) setReachable(yes bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.reachable = yes
+	if x.controller == nil && !x.since.IsZero() && !isClosed(x.exited) {
+		x.awaitReturn()
+	}
+}
+
+// awaitReturn sets the timer that ends a command to which nobody comes back. Callers hold mu.
+func (x *execution) awaitReturn() {
+	if x.info.Detach {
+		return // it needs nobody
+	}
+	if x.timer != nil {
+		x.timer.Stop()
+	}
+	left := x.most - time.Since(x.since)
+	if x.reachable {
+		left = min(left, x.info.Grace)
+	}
+	x.timer = time.AfterFunc(max(left, 0), x.expire)
+}
+
+func (x *execution) expire() {
+	x.mu.Lock()
+	returned := x.controller != nil
+	x.mu.Unlock()
+	if returned {
+		return
+	}
+	x.terminate(wire.CauseTerminated, 0)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.controller == nil {
+		x.log.SetFree(true) // or a command blocked on its output could not even trap TERM
+	}
+}

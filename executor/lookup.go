@@ -1,0 +1,80 @@
+package executor
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/postern-relay/postern/wire"
+)
+
+// find is the exec that ref means for the caller, who wants to act on it (control) or only to
+// see it, with its users counted up. A foreign one is as unknown as one that never was.
+func (t *table) find(c Caller, ref wire.ExecRef, control bool) (*execution, error) {
+	t.mu.Lock()
+	t.sweep()
+	e, err := t.lookup(c, ref, control)
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return t.use(e)
+}
+
+// lookup finds a ready entry. Callers hold mu.
+func (t *table) lookup(c Caller, ref wire.ExecRef, control bool) (*entry, error) {
+	var found *entry
+	for _, e := range t.entries[ref.ID] {
+		switch {
+		case !isClosed(e.ready):
+		case !c.sees(e.Principal):
+		case ref.Owner != "" && ref.Owner != e.Principal:
+		case found != nil:
+			return nil, wire.Errorf(wire.CodeConflict, "several principals have an exec %s: say whose", ref.ID)
+		default:
+			found = e
+		}
+	}
+	switch {
+	case found == nil:
+		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
+	case control && found.Principal != c.Principal && !c.ControlAll:
+		return nil, wire.Errorf(wire.CodePolicy, "exec %s is another principal's: you may only watch it", ref.ID)
+	}
+	return found, nil
+}
+
+// sees reports whether the execs of a principal exist for the caller.
+func (c Caller) sees(principal string) bool {
+	return principal == c.Principal || c.ViewAll || c.ControlAll
+}
+
+func (t *table) list(c Caller) []wire.ExecInfo {
+	t.mu.Lock()
+	t.sweep()
+	var infos []wire.ExecInfo
+	for e := range t.each() {
+		switch {
+		case !c.sees(e.Principal):
+		case e.kept():
+			infos = append(infos, e.info())
+		case e.exec != nil:
+			infos = append(infos, e.exec.describe())
+		}
+	}
+	t.mu.Unlock()
+	slices.SortFunc(infos, func(a, b wire.ExecInfo) int { return a.Started.Compare(b.Started) })
+	return infos
+}
+
+// each yields the ready entries. Callers hold mu.
+func (t *table) each() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for _, entries := range t.entries {
+			for _, e := range slices.Clone(entries) { // yield may drop some
+				if isClosed(e.ready) && !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
