@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
@@ -68,7 +69,7 @@ func (r *Remote) Remove(ctx context.Context, ref wire.ExecRef) error {
 func once[T any](ctx context.Context, r *Remote, do func() (T, error)) (T, error) {
 	v, err := do()
 	if err != nil && isLost(err) && r.patience >= 0 && ctx.Err() == nil {
-		if again, second := do(); second == nil || isFinal(second) {
+		if again, second := do(); second == nil || isAnswer(second) {
 			v, err = again, second
 		}
 	}
@@ -76,6 +77,18 @@ func once[T any](ctx context.Context, r *Remote, do func() (T, error)) (T, error
 		err = plain(err)
 	}
 	return v, err
+}
+
+// isAnswer reports whether an error is the executor's answer to a request that it has read.
+func isAnswer(err error) bool {
+	if _, unsent := errors.AsType[*errUnsent](err); unsent || !isVerdict(err) {
+		return false
+	}
+	switch wire.CodeOf(err) {
+	case wire.CodeLate, wire.CodeNoChannel, wire.CodeInternal, wire.CodeShutdown:
+		return false
+	}
+	return true
 }
 
 // control acts on an exec by a conversation of its own.

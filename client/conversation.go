@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,9 @@ import (
 type conversation struct {
 	process *RemoteProcess
 	channel *channel
-	skips   bool          // the log is another one than the handle's
-	proven  bool          // something came after Started; the reader's
+	skips   bool // the log is another one than the handle's
+	began   time.Time
+	heard   bool          // something came after Started; the reader's
 	broken  atomic.Bool   // nothing can be sent any more
 	poke    chan struct{} // the writer has something to do
 	gone    chan struct{} // closed when the reader has ended
@@ -29,6 +31,16 @@ type conversation struct {
 	asking     sync.Mutex
 	asked      uint64 // highest request number sent here
 	unanswered atomic.Int64
+}
+
+func newConversation(p *RemoteProcess, ch *channel) *conversation {
+	return &conversation{process: p, channel: ch, began: time.Now(), poke: make(chan struct{}, 1), gone: make(chan struct{})}
+}
+
+// worked reports whether the circuit, which ended with err, was of any use. One that was not has
+// not ended an interruption: or an executor that fails after each Started was never given up.
+func (c *conversation) worked(err error) bool {
+	return c.heard || time.Since(c.began) >= lastPause && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // serve carries the conversation until it ends, and returns why.
@@ -63,7 +75,7 @@ func (c *conversation) read() error {
 		if err := c.handle(m); err != nil {
 			return err
 		}
-		c.proven = true
+		c.heard = true
 	}
 }
 

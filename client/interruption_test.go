@@ -142,6 +142,36 @@ func TestCloseDuringAReconnectReturnsAtOnce(t *testing.T) {
 	}
 }
 
+func TestCloseOfALiveHandleIsNoInterruption(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.remote.cfg.Interrupted = func(i Interruption) { t.Errorf("told: %+v", i) }
+		p := w.begin("sleep", "1h")
+		q := w.begin("sleep", "1h")
+		w.set(func() { w.kinds = nil })
+		p.Close()
+		go q.Close()
+		w.remote.Close()
+		<-time.After(time.Minute)
+		w.wantKinds("after Close")
+	})
+}
+
+func TestFlakyLinkIsNotGivenUpAsLongAsItComesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		cut := w.cuttable()
+		p := w.begin("sleep", "1h")
+		go func() {
+			for range 350 { // less than a Ping comes through between two of them
+				<-time.After(10 * time.Second)
+				cut()
+			}
+		}()
+		if status, err := p.Wait(t.Context()); err != nil || !status.Success() {
+			t.Errorf("Wait: %+v, %v", status, err)
+		}
+	})
+}
+
 func TestTakenOutputIsAcknowledgedAgainOnANewCircuit(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		const size = 3 * wire.OutputWindow

@@ -188,11 +188,11 @@ func (p *RemoteProcess) Close() error {
 	p.closed = true
 	c := p.current
 	p.mu.Unlock()
+	p.cancel() // first, so that what follows does not look like a loss
 	p.end(wire.ErrClosed)
 	if c != nil {
 		c.close()
 	}
-	p.cancel()
 	p.workers.Wait()
 	p.remote.forget(p)
 	return nil

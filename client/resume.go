@@ -22,9 +22,10 @@ func newRemoteProcess(r *Remote, ch *channel, answer wire.Message, o wire.Attach
 	p.ctx, p.cancel = context.WithCancel(r.ctx)
 	p.output.limit, p.output.epoch = 2*wire.OutputWindow, started.LogEpoch
 	p.output.last, p.output.taken, p.output.acked, p.output.origin = o.After, o.After, o.After, o.After
-	c := &conversation{process: p, channel: ch, poke: make(chan struct{}, 1), gone: make(chan struct{})}
+	c := newConversation(p, ch)
 	var err error
 	if c.fed, err = p.input.begin(started, true); err != nil {
+		p.cancel()
 		return nil, nil, &verdict{err}
 	}
 	p.current = c
@@ -47,7 +48,7 @@ func (p *RemoteProcess) run(c *conversation) {
 		p.mu.Lock()
 		p.current = nil
 		p.mu.Unlock()
-		if b == nil || c.proven { // one that brought nothing did not end the interruption
+		if b == nil || c.worked(err) {
 			b = newComeback(p.remote.patience)
 		}
 		if c, err = p.comeBack(b, err); err != nil {
@@ -103,7 +104,11 @@ func (p *RemoteProcess) attach(ctx context.Context) (*conversation, error) {
 	}
 	c, err := p.adopt(ch, answer)
 	if err != nil {
-		ch.conn.Reset(wire.CodeOf(err))
+		code := wire.CodeCancelled
+		if isVerdict(err) {
+			code = wire.CodeOf(err)
+		}
+		ch.conn.Reset(code)
 		return nil, err
 	}
 	return c, nil
@@ -118,7 +123,7 @@ func (p *RemoteProcess) adopt(ch *channel, answer wire.Message) (*conversation, 
 	case started.ID != p.info.ID:
 		return nil, breach("the executor answered about another exec, %s", started.ID)
 	}
-	c := &conversation{process: p, channel: ch, poke: make(chan struct{}, 1), gone: make(chan struct{})}
+	c := newConversation(p, ch)
 	err := p.output.goOn(started.LogEpoch)
 	if err != nil {
 		return nil, &verdict{err}
