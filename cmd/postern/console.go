@@ -68,11 +68,9 @@ func (c *console) attend(p wire.ExecProcess, o control) (outcome, error) {
 			c.terminal.restore()
 			c.notes.raw.Store(false)
 		}()
-		if o.escape != 0 {
-			in = typing(in, o.escape, c.notes.write, func() { c.leaveSoon(cancel) })
-		}
+		in = typing(in, o.escape, c.notes.write, func() { c.leaveSoon(cancel) })
 	}
-	c.signals.forward(ctx, p, c.terminal, c.link, func() { cancel(errGaveUp) })
+	c.forward(ctx, cancel, p)
 	if o.stdin {
 		go func() {
 			switch err := feed(ctx, p, in, o.input); {

@@ -103,6 +103,9 @@ func TestLostConnectionIsSaidOnceAndItsEndWhenItTook(t *testing.T) {
 	if n := l.count(1); n != 0 {
 		t.Errorf("a signal on a link that is back counts as %d", n)
 	}
+	l.lost(id, fmt.Errorf("relay is shutting down (%w)", wire.ErrLost))
+	said(fmt.Sprintf("postern: connection to box lost: relay is shutting down; exec %s goes on there, reconnecting\n", id))
+	l.back(id, 0)
 	l.lost(id, wire.ErrLost)
 	said(fmt.Sprintf("postern: connection to box lost; exec %s goes on there, reconnecting\n", id))
 	l.back(id, 6*time.Second)

@@ -24,7 +24,7 @@ const (
 //	~?   list the escapes
 //	~~   one ~
 type escapes struct {
-	char      byte
+	char      byte // zero: there are none
 	inLine    bool // something was typed since the last line end
 	suspended bool // the escape character was typed and not passed on yet
 }
@@ -44,7 +44,7 @@ func (e *escapes) filter(dst, src []byte) (out []byte, used int, action escapeAc
 			default:
 				dst = append(dst, e.char)
 			}
-		} else if c == e.char && !e.inLine {
+		} else if c == e.char && e.char != 0 && !e.inLine {
 			e.suspended = true
 			continue
 		}
@@ -52,15 +52,6 @@ func (e *escapes) filter(dst, src []byte) (out []byte, used int, action escapeAc
 		dst = append(dst, c)
 	}
 	return dst, len(src), noAction
-}
-
-// flush appends what is still held back when nothing more will be typed.
-func (e *escapes) flush(dst []byte) []byte {
-	if e.suspended {
-		e.suspended = false
-		dst = append(dst, e.char)
-	}
-	return dst
 }
 
 // help lists the escapes.

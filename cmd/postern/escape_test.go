@@ -28,7 +28,7 @@ func typed(char byte, pieces ...string) string {
 			}
 		}
 	}
-	return string(e.flush(out))
+	return string(out)
 }
 
 func TestEscapesCountAtTheBeginningOfALineOnly(t *testing.T) {
@@ -51,14 +51,17 @@ func TestEscapesCountAtTheBeginningOfALineOnly(t *testing.T) {
 		"~~\r~.":          "~\r<leave>",
 		"~/bin/x\r":       "~/bin/x\r",
 		"~\r~.":           "~\r<leave>",
-		"~":               "~",
-		"a\r~":            "a\r~",
+		"~":               "", // until the next key
+		"a\r~":            "a\r",
 		"\x03~.":          "\x03~.",
 		"\x00\xff~.\r~~x": "\x00\xff~.\r~x",
 	} {
 		if got := typed('~', input); got != want {
 			t.Errorf("typing %q gives %q, want %q", input, got, want)
 		}
+	}
+	if got := typed(0, "\x00.\r~.\r\x00?"); got != "\x00.\r~.\r\x00?" {
+		t.Errorf("without escapes typing gives %q", got)
 	}
 	if got := typed('%', "~.\r%?%%\r%."); got != "~.\r<help>%\r<leave>" {
 		t.Errorf("with another escape character typing gives %q", got)
@@ -118,35 +121,34 @@ func TestTypeaheadTakesEscapesOutWhileNobodyReads(t *testing.T) {
 	}
 }
 
-func TestTypeaheadPassesTheEndOfTypingOn(t *testing.T) {
+func TestUserLeavesWithTheTerminal(t *testing.T) {
 	t.Parallel()
-	gone := errors.New("gone")
-	for end, want := range map[error]error{io.EOF: nil, gone: gone} {
-		keys := io.MultiReader(strings.NewReader("a\r~"), iotest.ErrReader(end))
-		got, err := io.ReadAll(typing(keys, '~', func(string) {}, func() { t.Error("left") }))
-		if string(got) != "a\r~" || !errors.Is(err, want) {
-			t.Errorf("after %v the command gets %q, %v; want all, and %v", end, got, err, want)
+	for _, end := range []error{io.EOF, errors.New("gone")} {
+		left := make(chan struct{})
+		keys := io.MultiReader(strings.NewReader("a\r"), iotest.ErrReader(end))
+		got, err := io.ReadAll(typing(keys, '~', func(string) {}, func() { close(left) }))
+		if string(got) != "a\r" || !errors.Is(err, errLeft) {
+			t.Errorf("after %v the command gets %q, %v; want what was typed, and errLeft", end, got, err)
 		}
+		<-left
 	}
 }
 
 func TestTypeaheadIsBounded(t *testing.T) {
 	t.Parallel()
 	data := bytes.Repeat([]byte("x"), 3*maxTypeahead)
-	ahead := typing(bytes.NewReader(data), '~', func(string) {}, func() {})
-	got, err := io.ReadAll(ahead)
-	if err != nil || !bytes.Equal(got, data) {
+	got, err := io.ReadAll(typing(bytes.NewReader(data), '~', func(string) {}, func() {}))
+	if !errors.Is(err, errLeft) || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes, %v; want all %d", len(got), err, len(data))
 	}
-	ahead = &typeahead{escapes: escapes{char: '~'}}
+	ahead := &typeahead{escapes: escapes{char: '~'}}
 	ahead.changed.L = &ahead.mu
 	full := make(chan struct{})
 	go func() {
-		ahead.take(data[:maxTypeahead], nil)
+		ahead.take(data[:maxTypeahead], false)
 		close(full)
 	}()
-	buf := make([]byte, 1)
-	if _, err := ahead.Read(buf); err != nil {
+	if _, err := ahead.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 	<-full // a Read makes room

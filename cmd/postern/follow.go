@@ -104,10 +104,3 @@ func gapText(g *wire.Gap) string {
 	}
 	return fmt.Sprintf("%d bytes of output are no longer kept", g.Bytes)
 }
-
-// nowhere is for those who want the exit status only.
-type nowhere struct{}
-
-func (nowhere) output(*wire.Chunk) error           { return nil }
-func (nowhere) gap(*wire.Gap) error                { return nil }
-func (nowhere) exit(uint64, wire.ExitStatus) error { return nil }

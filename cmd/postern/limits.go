@@ -97,7 +97,11 @@ func explainPolicy(i wire.ExecInfo) string {
 	if i.View != 0 {
 		line("view", "%s", i.View)
 	}
-	line("grace", "%s after this client is gone", i.Grace)
+	if i.Detach {
+		line("grace", "none: the command needs no client")
+	} else {
+		line("grace", "%s after this client is gone", i.Grace)
+	}
 	l := i.Limits
 	for _, v := range []struct {
 		name string

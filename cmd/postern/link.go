@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,10 +19,8 @@ var errGaveUp = errors.New("gave up waiting for the connection")
 // patienceFlag is --reconnect.
 type patienceFlag time.Duration
 
-const defaultPatience = 15 * time.Minute
-
 func (p *patienceFlag) add(f *pflag.FlagSet) {
-	f.DurationVar((*time.Duration)(p), "reconnect", defaultPatience, "how long to try to come back when the connection was lost; 0: not at all")
+	f.DurationVar((*time.Duration)(p), "reconnect", client.DefaultPatience, "how long to try to come back when the connection was lost; 0: not at all")
 }
 
 func (p patienceFlag) check() error {
@@ -34,7 +33,16 @@ func (p patienceFlag) check() error {
 // tune makes a client as patient as asked for, and tell l about its connection.
 func (p patienceFlag) tune(l *link) func(*client.Config) {
 	return func(cfg *client.Config) {
-		_ = l
+		if cfg.Patience = time.Duration(p); p == 0 {
+			cfg.Patience = -1
+		}
+		cfg.Interrupted = func(i client.Interruption) {
+			if i.Err != nil {
+				l.lost(i.Exec, i.Err)
+			} else {
+				l.back(i.Exec, i.Lasted)
+			}
+		}
 	}
 }
 
@@ -67,10 +75,10 @@ func (l *link) lost(exec wire.ExecID, reason error) {
 
 // reasonText is what there is to say beyond the loss.
 func reasonText(err error) string {
-	if err == nil || errors.Is(err, wire.ErrLost) {
-		return ""
+	if text := strings.TrimSuffix(err.Error(), " ("+wire.ErrLost.Error()+")"); text != wire.ErrLost.Error() {
+		return ": " + text
 	}
-	return ": " + err.Error()
+	return ""
 }
 
 func (l *link) back(exec wire.ExecID, after time.Duration) {

@@ -82,9 +82,10 @@ func underSignals(do func(context.Context) error) error {
 	return err
 }
 
-// forward passes signals on until stop. A second interrupt ends the command, also one that
-// ignores the first. While the link is down signals wait, and a second one gives up.
-func (s *signals) forward(ctx context.Context, p wire.ExecProcess, t *terminal, l *link, giveUp func()) {
+// forward passes signals on until they stop. A second interrupt ends the command, also one that
+// ignores the first. While the link is down signals wait, and a second one gives up. A terminal
+// in raw mode that hangs up takes its user away.
+func (c *console) forward(ctx context.Context, cancel context.CancelCauseFunc, p wire.ExecProcess) {
 	// Apart from the loop, since a request takes as long as the link is down.
 	requests := make(chan func(), 16)
 	go func() {
@@ -96,28 +97,32 @@ func (s *signals) forward(ctx context.Context, p wire.ExecProcess, t *terminal, 
 		defer close(requests)
 		interrupts, waiting := 0, 0
 		for {
+			var sig os.Signal
 			select {
-			case sig := <-s.c:
-				if isResize(sig) {
-					sendLater(requests, func() { _ = p.Resize(ctx, t.size()) }) // an ended command has no size
-					continue
-				}
-				if waiting = l.count(waiting); waiting > 1 {
-					giveUp()
-					continue
-				}
-				if sig == syscall.SIGINT {
-					interrupts++
-				}
-				// A signal that does not arrive finds the command ended, or the link, which
-				// the log reports.
-				if interrupts > 1 {
-					sendLater(requests, func() { _ = p.Terminate(ctx, 0) })
-				} else {
-					sendLater(requests, func() { _ = p.Signal(ctx, remoteSignal(sig)) })
-				}
-			case <-s.done:
+			case sig = <-c.signals.c:
+			case <-c.signals.done:
 				return
+			}
+			switch {
+			case isResize(sig):
+				sendLater(requests, func() { _ = p.Resize(ctx, c.terminal.size()) }) // an ended command has no size
+				continue
+			case sig == syscall.SIGHUP && c.notes.raw.Load():
+				cancel(errLeft)
+				continue
+			case sig == syscall.SIGINT:
+				interrupts++
+			}
+			if waiting = c.link.count(waiting); waiting > 1 {
+				cancel(errGaveUp)
+				continue
+			}
+			// A signal that does not arrive finds the command ended, or the link, which the
+			// log reports.
+			if interrupts > 1 {
+				sendLater(requests, func() { _ = p.Terminate(ctx, 0) })
+			} else {
+				sendLater(requests, func() { _ = p.Signal(ctx, remoteSignal(sig)) })
 			}
 		}
 	}()

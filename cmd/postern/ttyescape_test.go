@@ -5,6 +5,7 @@ package main
 import (
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/creack/pty"
@@ -105,6 +106,26 @@ func TestEscapesAreForTerminalsOnly(t *testing.T) {
 		if code := s.code(); code != 7 {
 			t.Errorf("--escape %s: exit code %d, want the command's 7", test.escape, code)
 		}
+	}
+}
+
+func TestTerminalThatIsGoneLeavesTheCommandRunning(t *testing.T) {
+	t.Parallel()
+	d := startDev(t)
+	id := strings.TrimSpace(d.run(t, "exec", "-dit", "dev", "--", "sh", "-c", greeter))
+	gone := d.onTerminal(t, smallScreen, "attach", "-i", "--escape", "none", "dev", id)
+	gone.want("up\r\n")
+	if err := gone.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if code := gone.code(); code != 0 {
+		t.Errorf("without its terminal: exit code %d, want 0", code)
+	}
+	back := d.onTerminal(t, smallScreen, "attach", "-i", "dev", id)
+	back.want("up\r\n")
+	back.typeKeys("end\r")
+	if code := back.code(); code != 7 {
+		t.Errorf("after coming back: exit code %d, want the command's 7", code)
 	}
 }
 

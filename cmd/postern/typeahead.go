@@ -13,15 +13,16 @@ const maxTypeahead = 1 << 20
 type typeahead struct {
 	escapes escapes
 	help    func(text string) // the user wants to know the escapes
-	leave   func()            // the user leaves; Read fails with errLeft after what was typed before
+	leave   func()            // the user leaves
 
 	mu      sync.Mutex
 	changed sync.Cond
 	ready   []byte
-	err     error // after ready
+	left    bool // nothing more comes after ready
 }
 
-// typing reads from r until it fails or the user leaves.
+// typing reads from a terminal in raw mode until the user leaves. A terminal that is gone takes its
+// user away: only there can no key end the input.
 func typing(r io.Reader, char byte, help func(string), leave func()) *typeahead {
 	t := &typeahead{escapes: escapes{char: char}, help: help, leave: leave}
 	t.changed.L = &t.mu
@@ -33,21 +34,19 @@ func (t *typeahead) fill(r io.Reader) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := r.Read(buf)
-		left := t.take(buf[:n], err)
-		if left {
+		if t.take(buf[:n], err != nil) {
 			t.leave()
-		}
-		if left || err != nil {
 			return
 		}
 	}
 }
 
-// take adds what a Read brought, once there is room. It reports whether the user leaves.
-func (t *typeahead) take(typed []byte, err error) (left bool) {
+// take adds what a Read brought, once there is room, and the last of it ends the typing. It reports
+// whether the user leaves.
+func (t *typeahead) take(typed []byte, last bool) (left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(typed) > 0 && !left {
+	for len(typed) > 0 && !t.left {
 		var used int
 		var action escapeAction
 		t.ready, used, action = t.escapes.filter(t.ready, typed)
@@ -56,28 +55,26 @@ func (t *typeahead) take(typed []byte, err error) (left bool) {
 		case helpAction:
 			t.help(t.escapes.help())
 		case leaveAction:
-			left, err = true, errLeft
+			t.left = true
 		}
 	}
-	if err != nil {
-		t.ready, t.err = t.escapes.flush(t.ready), err
-	}
+	t.left = t.left || last
 	t.changed.Broadcast()
-	for len(t.ready) >= maxTypeahead && t.err == nil {
+	for len(t.ready) >= maxTypeahead && !t.left {
 		t.changed.Wait()
 	}
-	return left
+	return t.left
 }
 
-// Read waits until something was typed.
+// Read waits until something was typed. After the last of it, it fails with errLeft.
 func (t *typeahead) Read(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for len(t.ready) == 0 && t.err == nil {
+	for len(t.ready) == 0 && !t.left {
 		t.changed.Wait()
 	}
 	if len(t.ready) == 0 {
-		return 0, t.err
+		return 0, errLeft
 	}
 	n := copy(p, t.ready)
 	if t.ready = t.ready[n:]; len(t.ready) == 0 {
