@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -142,8 +143,17 @@ func (p *sandboxProcess) SignalAll(s wire.Signal) error {
 
 func (p *sandboxProcess) Kill() error { return p.proc.Kill() }
 
+// Resize holds the terminal while it uses it, which may be closed at any time: its number could
+// be that of another file by then.
 func (p *sandboxProcess) Resize(size wire.WinSize) error {
-	return pty.Setsize(p.tty, &pty.Winsize{Rows: size.Rows, Cols: size.Cols})
+	conn, err := p.tty.SyscallConn()
+	if err != nil {
+		return err
+	}
+	resized := conn.Control(func(uintptr) {
+		err = pty.Setsize(p.tty, &pty.Winsize{Rows: size.Rows, Cols: size.Cols})
+	})
+	return cmp.Or(resized, err)
 }
 
 func (p *sandboxProcess) Wait() Ended {
