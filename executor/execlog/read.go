@@ -13,9 +13,9 @@ const maxChunks = 4096
 // beginning of all output. The zero value is the beginning.
 type Position struct{ Seq, Bytes uint64 }
 
-// Read returns what follows after, about limit bytes of it and at least one chunk. A gap counts
-// all bytes that were dropped before it and may have followed after: where after is itself no longer
-// kept that is more than was missed. It never waits, but for the disk.
+// Read returns what follows after, about limit bytes of it and at least one chunk. A gap whose
+// beginning is itself no longer kept counts all bytes ever dropped there, more rather than less than was
+// missed. It waits for nothing but the disk.
 func (l *Log) Read(after uint64, limit int) wire.ReadResponse {
 	r, _ := l.ReadFrom(Position{Seq: after}, limit)
 	return r
@@ -56,7 +56,7 @@ func (l *Log) ReadFrom(p Position, limit int) (r wire.ReadResponse, next Positio
 			if l.err == nil {
 				l.err = err
 			}
-			p = skip(&r, Position{p.Seq, max(p.Bytes, s.before)}, Position{s.last, s.before + s.bytes})
+			p = skip(&r, Position{p.Seq, max(p.Bytes, s.before)}, s.end())
 		}
 		if left.full {
 			break
@@ -134,8 +134,7 @@ func (l *Log) endBefore(i int) uint64 {
 	if i == 0 {
 		return 0
 	}
-	s := l.segments[i-1]
-	return s.before + s.bytes
+	return l.segments[i-1].end().Bytes
 }
 
 func (l *Log) lists(s *segment) bool {
@@ -174,7 +173,7 @@ func (l *Log) place(seq uint64) (Position, *piece) {
 	}
 	s := l.segments[i]
 	if seq == s.last {
-		return Position{seq, s.before + s.bytes}, nil
+		return s.end(), nil
 	}
 	return Position{seq, s.before}, s.piece(seq)
 }

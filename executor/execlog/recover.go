@@ -45,7 +45,7 @@ func (s *Store) Recover(cfg Config) (*Log, Repair, error) {
 		}
 		l.segments = append(l.segments, seg)
 		l.disk += seg.size
-		l.last, l.printed = seg.last, seg.before+seg.bytes
+		l.last, l.printed = seg.end().Seq, seg.end().Bytes
 	}
 	l.first = l.last + 1
 	return l, repair, nil

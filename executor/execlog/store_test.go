@@ -220,8 +220,20 @@ func TestManyLogsOfMuchOutputCostLittleMemory(t *testing.T) {
 }
 
 func TestReadersAtAllPlacesSeeTheSameLogWhileItGrows(t *testing.T) {
-	store := openStore(t, filepath.Join(t.TempDir(), "logs"), 300_000)
-	l := New(Config{Files: store, Name: "a", Spill: true, MaxBytes: 200_000})
+	for _, spill := range []bool{false, true} {
+		store := openStore(t, filepath.Join(t.TempDir(), "logs"), 300_000)
+		l := New(Config{Window: 200_000, Keep: 100_000, Files: store, Name: "a", Spill: spill, MaxBytes: 200_000})
+		l.SetFree(true)
+		writeAndRead(t, l)
+		l.Discard()
+		if store.Used() != 0 {
+			t.Errorf("%d bytes are used of nothing", store.Used())
+		}
+	}
+}
+
+// writeAndRead has two writers and four readers, one of which acknowledges, until the log is settled.
+func writeAndRead(t *testing.T, l *Log) {
 	var writers, readers sync.WaitGroup
 	const each = 1500
 	for _, stream := range []wire.OutputStream{wire.Stdout, wire.Stderr} {
@@ -261,6 +273,9 @@ func TestReadersAtAllPlacesSeeTheSameLogWhileItGrows(t *testing.T) {
 					t.Errorf("at %+v %d bytes came", at, came)
 					return
 				}
+				if i == 3 {
+					l.Ack(at.Seq)
+				}
 				if p = at; r.Exit != nil {
 					break
 				}
@@ -276,8 +291,20 @@ func TestReadersAtAllPlacesSeeTheSameLogWhileItGrows(t *testing.T) {
 		t.Error(err)
 	}
 	readers.Wait()
-	l.Discard()
-	if store.Used() != 0 {
-		t.Errorf("%d bytes are used of nothing", store.Used())
+}
+
+func BenchmarkAppend(b *testing.B) {
+	for _, spill := range []bool{false, true} {
+		for _, size := range []int{100, wire.MaxChunk} {
+			b.Run(fmt.Sprintf("spill=%v/bytes=%d", spill, size), func(b *testing.B) {
+				l := New(Config{Window: 4 << 20, Keep: 1 << 20, Files: openStore(b, b.TempDir(), 1<<30), Name: "a", Spill: spill, MaxBytes: 64 << 20})
+				l.SetFree(true)
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					l.Append(wire.Stdout, make([]byte, size))
+				}
+				l.Discard()
+			})
+		}
 	}
 }
