@@ -319,7 +319,7 @@ func TestLogGivesBackWhatWentInOrAnExactGap(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	for range 15 {
+	for range 8 {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{t: t, r: r, dir: t.TempDir(), quota: 8000 + r.Int64N(40_000)}
 			var err error

@@ -179,7 +179,7 @@ func TestEndedLogsHoldNoDescriptorAndSurviveARestart(t *testing.T) {
 
 func TestManyLogsOfMuchOutputCostLittleMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes 200 MB")
+		t.Skip("writes 80 MB")
 	}
 	store := openStore(t, t.TempDir(), 1<<40)
 	heap := func() uint64 {
@@ -188,7 +188,7 @@ func TestManyLogsOfMuchOutputCostLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&stats)
 		return stats.HeapAlloc
 	}
-	const logs, each, chunk = 20, 10 << 20, 400
+	const logs, each, chunk = 20, 4 << 20, 400
 	before := heap()
 	var all []*Log
 	for i := range logs {
