@@ -73,9 +73,9 @@ func TestKilledViewerGoesOnWhereItWas(t *testing.T) {
 		events.Buffer(nil, 1<<20)
 		for n := 0; events.Scan(); n++ {
 			var event struct {
-				Event, Data string
-				Seq         uint64
-				ExitCode    *int `json:"exit_code"`
+				Event, Stream, Data string
+				Seq                 uint64
+				ExitCode            *int `json:"exit_code"`
 			}
 			if err := json.Unmarshal(events.Bytes(), &event); err != nil {
 				t.Fatalf("%s: %v", events.Text(), err)
@@ -83,7 +83,7 @@ func TestKilledViewerGoesOnWhereItWas(t *testing.T) {
 			switch event.Event {
 			case "gap":
 				t.Fatalf("something is missing: %s", events.Text())
-			case "stdout":
+			case "output":
 				got.WriteString(event.Data)
 				after = event.Seq
 			case "exit":

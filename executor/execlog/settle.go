@@ -127,9 +127,10 @@ func (l *Log) endSettling(unsaved uint64, failed bool) (end Position, released b
 	return Position{l.chunks(), l.printed}, true
 }
 
-// markEnd writes a segment without chunks where the files do not say how far the log went.
+// markEnd writes a segment without chunks where the files do not say how far the log went. No files
+// at all say that nothing was ever printed.
 func (l *Log) markEnd(end Position) error {
-	if l.isDiscarded() || len(l.segments) > 0 && l.savedSeq() == end.Seq {
+	if end.Seq == 0 || l.isDiscarded() || len(l.segments) > 0 && l.savedSeq() == end.Seq {
 		return nil
 	}
 	for !l.reserve(beginSize, true) {

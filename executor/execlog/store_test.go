@@ -152,7 +152,7 @@ func TestEndedLogsHoldNoDescriptorAndSurviveARestart(t *testing.T) {
 	var logs []*Log
 	for i := range 100 {
 		l := New(Config{Window: 1 << 20, Files: store, Name: fmt.Sprintf("%x", i), Spill: i%2 == 0})
-		for range i % 3 { // some print nothing
+		for range i % 3 { // some print nothing, and have no file
 			l.Append(wire.Stdout, []byte("x"))
 		}
 		l.End(wire.ExitStatus{Cause: wire.CauseExited})
@@ -166,12 +166,12 @@ func TestEndedLogsHoldNoDescriptorAndSurviveARestart(t *testing.T) {
 	}
 	again := openStore(t, dir, 1<<30)
 	names, err := again.Names()
-	if err != nil || len(names) != len(logs) || again.Used() != store.Used() {
+	if err != nil || len(names) != len(logs)*2/3 || again.Used() != store.Used() {
 		t.Fatalf("%d names, %v, %d bytes used, want %d", len(names), err, again.Used(), store.Used())
 	}
 	for i, l := range logs {
 		got, repair := recovered(t, again, fmt.Sprintf("%x", i))
-		if repair != (Repair{}) || got.Epoch() != l.Epoch() || got.LastSeq() != l.LastSeq()-1 {
+		if sameEpoch := got.Epoch() == l.Epoch(); repair != (Repair{}) || sameEpoch != (l.LastSeq() > 1) || got.LastSeq() != l.LastSeq()-1 {
 			t.Fatalf("log %d: %+v, last %d of %d", i, repair, got.LastSeq(), l.LastSeq())
 		}
 	}

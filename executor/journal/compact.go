@@ -11,6 +11,9 @@ import (
 	"github.com/postern-relay/postern/executor/recordlog"
 )
 
+// roomStep is a few thousand starts.
+const roomStep = 1 << 20
+
 // Bloated reports whether a compaction would make the file much smaller.
 func (j *Journal) Bloated() bool {
 	j.mu.Lock()
@@ -39,6 +42,7 @@ func (j *Journal) rewrite(entries iter.Seq[Entry]) (err error) {
 			err = fmt.Errorf("journal of execs: %w", err)
 		}
 	}()
+	fresh.MakeRoom(roomStep)
 	records, live := 0, 0
 	write := func(r record) error {
 		b, err := encode(r)

@@ -117,6 +117,7 @@ func Open(dir string) (j *Journal, entries map[Key]*Entry, cut int64, err error)
 		return nil, nil, 0, fmt.Errorf("journal of execs: %w; without it a command could run twice: "+
 			"restore the folder, or move %s away, which makes every id of before unknown", err, dir)
 	}
+	j.file.MakeRoom(roomStep)
 	j.live = len(entries)
 	return j, entries, cut, nil
 }

@@ -79,3 +79,22 @@ func recordFollows(r io.ReaderAt, bad, size int64) (bool, error) {
 	}
 	return false, nil
 }
+
+// lastByte is the offset behind the last byte that is not zero, at least from.
+func lastByte(r io.ReaderAt, from, to int64) (int64, error) {
+	buf := make([]byte, 64<<10)
+	last := from
+	for at := from; at < to; {
+		n, err := r.ReadAt(buf[:min(int64(len(buf)), to-at)], at)
+		for i := n - 1; i >= 0; i-- {
+			if buf[i] != 0 {
+				last = at + int64(i) + 1
+				break
+			}
+		}
+		if at += int64(n); n == 0 {
+			return last, atEnd(err)
+		}
+	}
+	return last, nil
+}

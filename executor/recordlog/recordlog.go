@@ -43,6 +43,8 @@ type File struct {
 	mu      sync.Mutex
 	done    sync.Cond // a sync has ended
 	size    int64
+	ahead   int64 // how much room to make at a time
+	room    int64 // the file's length: zeros behind size
 	synced  int64 // how much of it is known to be on the disk
 	syncing bool
 	broken  error // nothing is accepted any more
@@ -64,9 +66,18 @@ func Create(path string) (*File, error) {
 }
 
 func newFile(f *os.File, size int64) *File {
-	l := &File{file: f, size: size}
+	l := &File{file: f, size: size, room: size}
 	l.done.L = &l.mu
 	return l
+}
+
+// MakeRoom lets the file grow by this many bytes of zeros at a time, ahead of the records, so that
+// a Sync has only data to write: a new length would make it wait for everything that
+// the file system has under way. Call it before the first Append.
+func (f *File) MakeRoom(step int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ahead = step
 }
 
 // DamagedError says that records follow something that is none. That is no torn tail: what was
@@ -114,7 +125,11 @@ func Open(path string, visit func(offset int64, payload []byte) error) (f *File,
 	if err != nil {
 		return nil, 0, err
 	}
-	if end < size {
+	used, err := lastByte(file, end, size)
+	if err != nil {
+		return nil, 0, err
+	}
+	if used > end {
 		follows, err := recordFollows(file, end, size)
 		if err != nil {
 			return nil, 0, err
@@ -122,6 +137,8 @@ func Open(path string, visit func(offset int64, payload []byte) error) (f *File,
 		if follows {
 			return nil, 0, &DamagedError{path, end}
 		}
+	}
+	if end < size { // also where it is only room: nobody says that there will be as much use for it
 		if err := file.Truncate(end); err != nil {
 			return nil, 0, err
 		}
@@ -131,7 +148,7 @@ func Open(path string, visit func(offset int64, payload []byte) error) (f *File,
 	}
 	f = newFile(file, end)
 	f.synced = end
-	return f, size - end, nil
+	return f, used - end, nil
 }
 
 // restart makes a file anew whose making was torn: it holds a part of the magic, or zeros.
@@ -199,11 +216,18 @@ func (f *File) Append(parts ...[]byte) (offset int64, err error) {
 		return 0, fmt.Errorf("record of %d bytes: want 1 to %d", n, MaxRecord)
 	}
 	seal(b)
+	if end := f.size + int64(len(b)); f.ahead > 0 && end > f.room {
+		// Without room the record is still durable, only later.
+		if n, err := f.file.WriteAt(make([]byte, f.ahead), end); err == nil {
+			f.room = end + int64(n)
+		}
+	}
 	if _, err := f.file.WriteAt(b, f.size); err != nil {
 		// What was written of it must not stand before the next record.
 		if cut := f.file.Truncate(f.size); cut != nil {
 			f.broken = fmt.Errorf("file is not usable any more: %w", errors.Join(err, cut))
 		}
+		f.room = f.size
 		return 0, err
 	}
 	offset = f.size

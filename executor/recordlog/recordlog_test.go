@@ -74,8 +74,9 @@ func TestEveryCutLeavesWholeRecordsOnly(t *testing.T) {
 			if len(records) != want {
 				t.Fatalf("cut at %d: %d records, want %d", size, len(records), want)
 			}
-			if size >= int(Begin) && int(cut) != size+len(tail)-end {
-				t.Fatalf("cut at %d: says %d bytes were torn, want %d", size, cut, size+len(tail)-end)
+			torn := len(bytes.TrimRight(content[end:max(end, size)], "\x00")) // zeros are room, not a record
+			if size >= int(Begin) && int(cut) != torn {
+				t.Fatalf("cut at %d: says %d bytes were torn, want %d", size, cut, torn)
 			}
 			f, cut, err := Open(path, func(int64, []byte) error { return nil })
 			if err != nil || cut != 0 {
@@ -109,6 +110,30 @@ func TestDamageBeforeWholeRecordsIsRefusedAndLeftAlone(t *testing.T) {
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, damaged) {
 			t.Fatalf("byte %d is changed: the file was touched, %v", at, err)
 		}
+	}
+}
+
+func TestRoomIsNoRecordAndNoDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	f, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.MakeRoom(4096)
+	for i := range 300 {
+		if _, err := f.Append([]byte(fmt.Sprintf("record %d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() <= f.Size() {
+		t.Fatalf("no room is made: %v, %v", info.Size(), err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	records, cut, err := read(t, path)
+	if err != nil || cut != 0 || len(records) != 300 || string(records[299]) != "record 299" {
+		t.Fatalf("%d records, %d bytes cut off, %v", len(records), cut, err)
 	}
 }
 
