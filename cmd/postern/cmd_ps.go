@@ -28,7 +28,7 @@ func newPs(std stdio) *cobra.Command {
 its authorized_clients has view=all for you. An exec that nobody controls is "detached".`,
 		Example: `  postern ps builder
   postern ps -a builder
-  postern rm builder $(postern ps -aq builder)`,
+  postern ps -aq builder | xargs postern rm builder`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("want one executor, got %d words", len(args))

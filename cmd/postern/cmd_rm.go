@@ -30,7 +30,7 @@ of at least 4 digits. An exec that runs is refused, or ended first with -f.
 Exit codes: 0 when all are removed; 1 when one runs; 125 when the executor refused or there
 is no such exec; 255 when the connection was lost meanwhile.`,
 		Example: `  postern rm builder 5f3c
-  postern rm -f builder $(postern ps -aq builder)`,
+  postern ps -aq builder | xargs postern rm -f builder`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return fmt.Errorf("want an executor and one exec id or more, got %d words", len(args))
