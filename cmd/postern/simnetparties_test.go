@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/quic-go/quic-go/testutils/simnet"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/executor"
@@ -31,6 +31,7 @@ type parties struct {
 	network *network
 	runner  *executortest.Runner
 	backend *executor.Local
+	serving *executor.Executor
 	client  *client.Client
 	remote  *client.Remote
 	relay   struct {
@@ -39,11 +40,14 @@ type parties struct {
 		cancel context.CancelFunc
 		ended  chan error
 		socket net.PacketConn
+		counts *prometheus.Registry
 	}
 	me, it     *keys.PrivateKey
 	registered chan time.Time
+	ahead      struct{ client, executor atomic.Int64 } // of the session clocks, nanoseconds
 
 	mu       sync.Mutex
+	told     []client.Interruption
 	connects int
 	kinds    []byte // first byte of each circuit: 1 a handshake, 2 a channel of a known session
 	cut      func() *cutter
@@ -63,7 +67,7 @@ const (
 func onNetwork(t *testing.T, test func(t *testing.T, p *parties)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &parties{
-			t: t, network: &network{down: make(map[byte]bool)}, runner: new(executortest.Runner),
+			t: t, network: newNetwork(), runner: new(executortest.Runner),
 			me: newKey(t, keys.Client), it: newKey(t, keys.Executor), registered: make(chan time.Time, 100),
 		}
 		defer p.network.close()
@@ -97,7 +101,13 @@ func (p *parties) newClient(patience time.Duration) {
 	var err error
 	p.client, err = client.New(client.Config{
 		Key: p.me, Relay: keys.RelayURL{Host: "192.0.2.1", Port: 1, Key: p.relay.key.Public()},
-		Connect: p.connect, Clock: func() time.Duration { return time.Since(begun) }, Patience: patience,
+		Connect: p.connect, Patience: patience,
+		Clock: func() time.Duration { return time.Since(begun) + time.Duration(p.ahead.client.Load()) },
+		Interrupted: func(i client.Interruption) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.told = append(p.told, i)
+		},
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -111,7 +121,10 @@ func (p *parties) startRelay() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	server, err := relay.New(relay.Config{Key: p.relay.key, Peers: func() *keys.RelayPeers { return p.relay.peers }})
+	p.relay.counts = prometheus.NewRegistry()
+	server, err := relay.New(relay.Config{
+		Key: p.relay.key, Peers: func() *keys.RelayPeers { return p.relay.peers }, Registry: p.relay.counts,
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -138,9 +151,9 @@ func (p *parties) startExecutor() (stop func()) {
 		p.t.Fatal(err)
 	}
 	begun := time.Now()
-	e, err := executor.New(executor.Config{
+	p.serving, err = executor.New(executor.Config{
 		Key: p.it, Name: "it", Relay: p.relay.key.Public(), Clients: admitting(p.t, p.me.Public()), Backend: p.backend,
-		Clock: func() time.Duration { return time.Since(begun) },
+		Clock: func() time.Duration { return time.Since(begun) + time.Duration(p.ahead.executor.Load()) },
 		Dial: func(ctx context.Context) (wire.Transport, error) {
 			return quicconn.DialPacket(ctx, p.network.socket(itsHost), p.relay.socket.LocalAddr(),
 				quicconn.Options{Role: wire.RoleExecutor, DisablePathMTUDiscovery: true})
@@ -152,7 +165,7 @@ func (p *parties) startExecutor() (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { e.Run(ctx) })
+	running.Go(func() { p.serving.Run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
@@ -322,63 +335,4 @@ func (c *cutter) allow(left *int64, n int) (int, bool) {
 		return int(*left) + n, true
 	}
 	return n, false
-}
-
-// network loses packets at random, and all packets of hosts that are down.
-type network struct {
-	simnet.PerfectRouter
-
-	mu    sync.Mutex
-	port  int
-	nets  []*simnet.Simnet
-	conns []*simnet.SimConn
-	down  map[byte]bool
-	loss  float64
-	rand  *rand.Rand
-}
-
-// socket is a new one of a host.
-func (n *network) socket(host byte) net.PacketConn {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.port++
-	s := &simnet.Simnet{Router: n}
-	c := s.NewEndpoint(&net.UDPAddr{IP: net.IPv4(192, 0, 2, host), Port: n.port}, simnet.NodeBiDiLinkSettings{Latency: oneWay})
-	s.Start() // cannot fail
-	n.nets, n.conns = append(n.nets, s), append(n.conns, c)
-	return c
-}
-
-func (n *network) close() {
-	for i := range n.nets {
-		n.conns[i].Close()
-		n.nets[i].Close()
-	}
-}
-
-func (n *network) SendPacket(p simnet.Packet) error {
-	n.mu.Lock()
-	lost := n.loss > 0 && n.rand.Float64() < n.loss
-	for _, a := range []net.Addr{p.From, p.To} {
-		ip := a.(*net.UDPAddr).IP
-		lost = lost || n.down[ip[len(ip)-1]]
-	}
-	n.mu.Unlock()
-	if lost {
-		return nil
-	}
-	return n.PerfectRouter.SendPacket(p)
-}
-
-// setDown takes a host from the network, or back.
-func (n *network) setDown(host byte, down bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.down[host] = down
-}
-
-func (n *network) lose(share float64, seed uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.loss, n.rand = share, rand.New(rand.NewPCG(seed, 7))
 }
