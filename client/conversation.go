@@ -188,9 +188,6 @@ func (c *conversation) sendRequests() {
 }
 
 func (c *conversation) sendAck() {
-	if !c.process.control {
-		return
-	}
 	if seq := c.process.output.toAck(); seq > 0 {
 		c.send(&wire.Ack{Seq: seq})
 	}

@@ -51,7 +51,7 @@ func (p *RemoteProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.Read
 	if p.isClosed() {
 		return wire.ReadResponse{}, wire.ErrClosed
 	}
-	if p.output.take(r.After) && p.control {
+	if p.output.take(r.After) {
 		if c := p.conversation(); c != nil {
 			c.pokeWriter()
 		}

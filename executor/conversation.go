@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
@@ -24,7 +25,9 @@ type conversation struct {
 
 	process *LocalProcess
 	claim   claim
-	poke    chan struct{} // something for the writer in replies or stop
+	poke    chan struct{} // something for the writer in replies, stop or acked
+	acked   atomic.Uint64 // by the client
+	flight  flight        // the writer's
 
 	mu      sync.Mutex
 	replies []wire.Message
@@ -215,6 +218,8 @@ func (c *conversation) handle(m wire.Message) error {
 		if p.control && p.usable() == nil {
 			p.x.log.Ack(m.Seq)
 		}
+		c.acked.Store(max(c.acked.Load(), m.Seq)) // nobody else stores
+		c.wake()
 	case *wire.Resize:
 		return c.request(m.Request, func() error { return p.Resize(context.Background(), m.Size) })
 	case *wire.SignalMessage:

@@ -10,8 +10,8 @@ import (
 
 // write sends Started, then everything that the exec has for the client, until Exit
 // and FIN, or until the handle is taken away. It returns an error when the channel is of no
-// more use. Output is not held back here: the log stops the command when too much of it
-// is unacknowledged.
+// more use. What holds the command back is the log, when too much of it is unacknowledged by the
+// controller; what is held back here is only this channel (see flight).
 func (c *conversation) write(ctx context.Context, after uint64) error {
 	p, x := c.process, c.process.x
 	sent := x.log.Position(after)
@@ -38,7 +38,10 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 				return err
 			}
 		}
-		if next, done, err := c.sendOutput(ctx, sent); err != nil || done {
+		c.flight.ack(c.acked.Load())
+		if c.flight.full() {
+			more = nil
+		} else if next, done, err := c.sendOutput(ctx, sent); err != nil || done {
 			return err
 		} else if next != sent {
 			sent = next
@@ -121,11 +124,13 @@ func (c *conversation) sendInputAck(last *inputAck) error {
 func (c *conversation) sendOutput(ctx context.Context, sent execlog.Position) (next execlog.Position, done bool, err error) {
 	r, next := c.process.x.log.ReadFrom(sent, defaultRead)
 	if r.Gap != nil {
+		c.flight.add(r.Gap.To, 0)
 		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
 			return sent, false, err
 		}
 	}
 	for _, chunk := range r.Chunks {
+		c.flight.add(chunk.Seq, len(chunk.Data))
 		if err := c.conn.Send(&wire.Output{Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Data}); err != nil {
 			return sent, false, err
 		}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // faults is how many of each kind a test makes: few in every run, many with POSTERN_FAULTS=long (make faults).
@@ -31,14 +32,21 @@ func TestExecSurvivesKilledRelaysAndChangedAddresses(t *testing.T) {
 	e.await()
 	kills, rebinds := faults(4, 100), faults(3, 30)
 	for n := range kills {
+		began := time.Now()
 		s.relay.kill()
 		s.relay.start()
+		up := time.Since(began)
 		e.await()
+		t.Logf("relay: up %v, resumed %v", up, time.Since(began))
 		if n < rebinds {
+			began = time.Now()
 			s.fromClient.rebind()
 			e.await()
+			t.Logf("client rebind %v", time.Since(began))
+			began = time.Now()
 			s.fromExecutor.rebind()
 			e.await()
+			t.Logf("executor rebind %v", time.Since(began))
 		}
 	}
 	e.end()
