@@ -23,6 +23,8 @@ type RemoteProcess struct {
 	info    wire.ExecInfo
 	owner   string // of the exec, to find it again
 	control bool
+	// generation of the control, which whoever took over since need not give back.
+	generation uint64
 
 	output   received
 	input    input

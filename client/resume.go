@@ -15,6 +15,7 @@ func newRemoteProcess(r *Remote, ch *channel, answer wire.Message, o wire.Attach
 		return nil, nil, breach("the executor answered with a %T", answer)
 	}
 	p := &RemoteProcess{remote: r, info: started.Info(), owner: started.Owner, control: o.Control}
+	p.keepGeneration(started)
 	p.info.Attached = o.Control
 	if p.owner == "" {
 		p.owner = o.Owner
@@ -96,7 +97,7 @@ func (p *RemoteProcess) attach(ctx context.Context) (*conversation, error) {
 	ch, answer, err := p.remote.open(ctx, func(clock time.Duration, _ wire.ID) wire.Message {
 		return &wire.Attach{
 			Deadline: deadline(clock), ID: p.info.ID, Instance: p.remote.instance, Attempt: p.remote.attempts.Add(1),
-			After: after, Control: p.control, LogEpoch: &epoch, Owner: p.owner,
+			After: after, Control: p.control, LogEpoch: &epoch, Owner: p.owner, Generation: p.generation,
 		}
 	})
 	if err != nil {
@@ -137,6 +138,7 @@ func (p *RemoteProcess) adopt(ch *channel, answer wire.Message) (*conversation, 
 			return nil, &verdict{err}
 		}
 	}
+	p.keepGeneration(started)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -144,6 +146,13 @@ func (p *RemoteProcess) adopt(ch *channel, answer wire.Message) (*conversation, 
 	}
 	p.current = c
 	return c, nil
+}
+
+// keepGeneration takes over which control this is. Only the goroutine that comes back uses it.
+func (p *RemoteProcess) keepGeneration(started *wire.Started) {
+	if p.control {
+		p.generation = started.Generation
+	}
 }
 
 // isFinal reports whether the executor has said that there is no way back, or has broken the

@@ -15,17 +15,21 @@ type absence struct {
 }
 
 // claim makes p the controller; the one before is told. An attempt below one that the
-// same client instance made later was held back on the way, and gets nothing.
-func (x *execution) claim(p *LocalProcess, instance wire.ID, attempt uint64) error {
+// same client instance made later was held back on the way, and gets nothing. Nor does a client
+// that comes back after another one took over.
+func (x *execution) claim(p *LocalProcess, c claim) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if attempt < x.claims[instance] {
+	switch {
+	case c.attempt < x.claims[c.instance]:
 		return wire.Errorf(wire.CodeSuperseded, "a later attempt of the same client has the exec")
+	case c.generation != 0 && c.generation < x.generation && x.claimer != c.instance:
+		return wire.Errorf(wire.CodeSuperseded, "another client took over")
 	}
 	if x.claims == nil || len(x.claims) >= maxInstances { // forgetting only allows an old attempt to win
 		x.claims = make(map[wire.ID]uint64)
 	}
-	x.claims[instance] = attempt
+	x.claims[c.instance], x.claimer = c.attempt, c.instance
 	if x.controller != nil {
 		x.controller.supersede()
 	}

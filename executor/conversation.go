@@ -66,13 +66,13 @@ func (c *conversation) serve(ctx context.Context) error {
 	}
 	switch m := first.(type) {
 	case *wire.Start:
-		c.claim = claim{m.Instance, m.Attempt}
+		c.claim = claim{instance: m.Instance, attempt: m.Attempt}
 		c.process, err = c.backend.start(ctx, m.Params(), c.claim, m.Epoch)
 		if err == nil {
 			err = c.stillAuthorized()
 		}
 	case *wire.Attach:
-		c.claim = claim{m.Instance, m.Attempt}
+		c.claim = claim{m.Instance, m.Attempt, m.Generation}
 		c.process, err = c.backend.attach(wire.ExecRef{ID: m.ID, Owner: m.Owner}, m.Control, c.claim)
 	case *wire.Control:
 		return c.control(ctx, m)

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/executor/executortest"
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
 )
 
 func TestRequestThatWasHeldBackIsLateAndRunsNothing(t *testing.T) {
@@ -129,7 +130,7 @@ func TestRequestNumbersActOnceAlsoAfterAnAttach(t *testing.T) {
 		}
 		send(7, "USR1")
 		send(7, "USR1")
-		send(6, "USR2") // was overtaken by 7: it has been answered already, or never will be
+		send(6, "USR2") // another handle of the same client may have taken 7 meanwhile
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestRequestNumbersActOnceAlsoAfterAnAttach(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.keepTalking(c)
-		if got := await(t, viewer).stdout; got != "ready\nUSR1\nHUP\n" {
+		if got := await(t, viewer).stdout; got != "ready\nUSR1\nUSR2\nHUP\n" {
 			t.Errorf("the command saw %q, want each request once", got)
 		}
 	})
@@ -214,6 +215,33 @@ func TestControllerThatIsSupersededIsToldAndVoid(t *testing.T) {
 				break
 			}
 		}
+	})
+}
+
+func TestClientThatComesBackTakesNothingFromWhoTookOver(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		first, second := m.newGuest(), m.newGuest()
+		m.admitLines("as=ci "+first.name(), "as=ci "+second.name())
+		p := command("sleep", "1h")
+		c := first.open(first.start(p))
+		began := want[*wire.Started](t, c).Generation
+		c.Reset(wire.CodeUnknown) // its link is lost
+		synctest.Wait()
+		back := func(g *guest, generation uint64) *noiseconn.Conn {
+			a := g.attach(p.ID, 0, true)
+			a.Generation = generation
+			return g.open(a)
+		}
+		// Its own attempts whose answers were lost are no takeover.
+		for range 2 {
+			want[*wire.Started](t, back(first, began))
+		}
+		v := second.open(second.attach(p.ID, 0, true))
+		taken := want[*wire.Started](t, v).Generation
+		wantRefusal(t, back(first, began), wire.CodeSuperseded)
+		wantRefusal(t, back(first, taken-1), wire.CodeSuperseded)
+		want[*wire.Started](t, back(first, 0)) // unless it says that it means to
+		want[*wire.Superseded](t, v)
 	})
 }
 

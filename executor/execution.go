@@ -35,6 +35,7 @@ type execution struct {
 	controller *LocalProcess              // nil: detached
 	handles    map[*LocalProcess]struct{} // the controller and the viewers
 	generation uint64
+	claimer    wire.ID            // the instance that made it
 	claims     map[wire.ID]uint64 // highest attempt of each client instance
 	requests   requests
 	printed    uint64        // bytes of output, counted where there is a limit

@@ -157,8 +157,9 @@ func (l *Local) Remove(ctx context.Context, ref wire.ExecRef) error {
 
 // claim tells apart the attempts of one client process; the zero value is a fresh one.
 type claim struct {
-	instance wire.ID
-	attempt  uint64
+	instance   wire.ID
+	attempt    uint64
+	generation uint64 // of the control that it had before; zero: it takes over from anybody
 }
 
 func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim, epoch wire.ID) (*LocalProcess, error) {
@@ -192,7 +193,7 @@ func (l *Local) handle(x *execution, control bool, c claim) (*LocalProcess, erro
 	}
 	p := &LocalProcess{x: x, table: l.table, control: control, gone: make(chan struct{})}
 	if control {
-		if err := x.claim(p, c.instance, c.attempt); err != nil {
+		if err := x.claim(p, c); err != nil {
 			l.table.leave(x)
 			return nil, err
 		}

@@ -15,15 +15,15 @@ import (
 func (c *conversation) write(ctx context.Context, after uint64) error {
 	p, x := c.process, c.process.x
 	sent := x.log.Position(after)
-	if err := c.conn.Send(x.started(p)); err != nil {
+	var acked inputAck // what the client knows
+	if x.input != nil {
+		acked.offset, acked.limit, acked.closed = x.input.state()
+	}
+	if err := c.conn.Send(x.started(p, acked)); err != nil {
 		return err
 	}
 	ping := time.NewTicker(wire.PingInterval)
 	defer ping.Stop()
-	var acked inputAck
-	if x.input != nil {
-		acked.offset, acked.limit, acked.closed = x.input.state()
-	}
 	for {
 		var inputChanged <-chan struct{}
 		if x.input != nil && p.control {
@@ -169,13 +169,13 @@ func (c *conversation) settle(ctx context.Context) bool {
 }
 
 // started is the first message of the answer to Start and Attach.
-func (x *execution) started(p *LocalProcess) *wire.Started {
+func (x *execution) started(p *LocalProcess, input inputAck) *wire.Started {
 	m := &wire.Started{LogEpoch: x.epoch, Generation: p.generation, Window: wire.OutputWindow}
 	m.SetInfo(x.describe())
 	if x.input == nil {
 		m.InputClosed = true
 	} else {
-		_, m.InputLimit, m.InputClosed = x.input.state()
+		m.InputLimit, m.InputClosed = input.limit, input.closed
 		m.InputOffset = min(m.InputOffset, m.InputLimit)
 	}
 	return m

@@ -63,8 +63,8 @@ func samples() []sample {
 		},
 		{"attach minimal", &Attach{ID: exec, Instance: instance, Attempt: 1}, refMap{1: 2, 2: 0, 3: exec[:], 4: instance[:], 5: 1, 6: 0}, nil},
 		{
-			"attach full", &Attach{Deadline: most, ID: exec, Instance: instance, Attempt: 256, After: 65536, Control: true, LogEpoch: &epoch, Owner: "as=é"},
-			refMap{1: 2, 2: uint64(most), 3: exec[:], 4: instance[:], 5: 256, 6: 65536, 7: true, 8: epoch[:], 9: "as=é"},
+			"attach full", &Attach{Deadline: most, ID: exec, Instance: instance, Attempt: 256, After: 65536, Control: true, LogEpoch: &epoch, Owner: "as=é", Generation: 7},
+			refMap{1: 2, 2: uint64(most), 3: exec[:], 4: instance[:], 5: 256, 6: 65536, 7: true, 8: epoch[:], 9: "as=é", 10: 7},
 			nil,
 		},
 		{"control list", &Control{Deadline: 23, Verb: VerbList}, refMap{1: 3, 2: 23, 3: 1}, nil},

@@ -160,6 +160,9 @@ type Attach struct {
 	Control  bool   `cbor:"7,keyasint,omitempty"`
 	LogEpoch *ID    `cbor:"8,keyasint,omitempty"` // of the log that After counts in
 	Owner    string `cbor:"9,keyasint,omitempty"` // the exec's principal; absent: whichever has the id
+	// Generation is that of the control which a returning client had: whoever took it over
+	// since keeps it. Absent: the client is not returning, and takes the control over.
+	Generation uint64 `cbor:"10,keyasint,omitempty"`
 }
 
 // Type is TypeAttach.
