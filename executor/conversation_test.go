@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"io"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -322,6 +323,23 @@ func TestSlowViewerGetsAGapAndHoldsNobody(t *testing.T) {
 		}
 		if seen+lost != size || lost == 0 {
 			t.Errorf("the viewer saw %d bytes and was told of %d lost, of %d", seen, lost, uint64(size))
+		}
+	})
+}
+
+func TestExitIsToldWithoutTheOutput(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		g := m.newGuest()
+		p := command("sleep", "1m", "words")
+		c := g.open(g.start(p))
+		want[*wire.Started](t, c)
+		for range 2 { // while it runs, and afterwards
+			v := g.open(g.attach(p.ID, math.MaxUint64, false))
+			want[*wire.Started](t, v)
+			g.keepTalking(v)
+			if exit := want[*wire.Exit](t, v); exit.Seq != 2 || exit.Status.Code != 0 {
+				t.Errorf("exit %+v", exit)
+			}
 		}
 	})
 }

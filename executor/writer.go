@@ -2,6 +2,7 @@ package executor
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/postern-relay/postern/executor/execlog"
@@ -14,7 +15,10 @@ import (
 // controller; what is held back here is only this channel (see flight).
 func (c *conversation) write(ctx context.Context, after uint64) error {
 	p, x := c.process, c.process.x
-	sent := x.log.Position(after)
+	sent := execlog.Position{Seq: after}
+	if after != exitOnly {
+		sent = x.log.Position(after)
+	}
 	var acked inputAck // what the client knows
 	if x.input != nil {
 		acked.offset, acked.limit, acked.closed = x.input.state()
@@ -65,6 +69,9 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 		}
 	}
 }
+
+// exitOnly as the number to go on after asks for the exit status without the output.
+const exitOnly = math.MaxUint64
 
 func (c *conversation) stopped() *wire.Error {
 	c.mu.Lock()
@@ -122,6 +129,12 @@ func (c *conversation) sendInputAck(last *inputAck) error {
 
 // sendOutput sends what the log holds after sent, and FIN after Exit.
 func (c *conversation) sendOutput(ctx context.Context, sent execlog.Position) (next execlog.Position, done bool, err error) {
+	if sent.Seq == exitOnly {
+		if c.process.x.log.ExitStatus() == nil {
+			return sent, false, nil
+		}
+		sent.Seq = c.process.x.log.LastSeq() - 1
+	}
 	r, next := c.process.x.log.ReadFrom(sent, defaultRead)
 	if r.Gap != nil {
 		c.flight.add(r.Gap.To, 0)

@@ -80,7 +80,7 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, within bool
 	c.log.Debug("circuit opened", "circuit", id, "executor", executor.key)
 	sp := &splice{
 		client: stream, executor: far, stall: s.limits.Stall,
-		bytesUp: s.metrics.bytesUp, bytesDown: s.metrics.bytesDown,
+		bytesUp: s.metrics.bytesUp, bytesDown: s.metrics.bytesDown, backlogs: &s.backlogs,
 	}
 	code := sp.run(c.transport.Context(), executor.transport.Context())
 	s.metrics.circuits.Dec()

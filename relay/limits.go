@@ -25,6 +25,9 @@ type Limits struct {
 	// ExecutorCircuits is how many circuits one executor may have. Default 10000, which is
 	// as many streams as an executor lets the relay open.
 	ExecutorCircuits int
+	// Backlog is how many bytes the relay holds for slow receivers, on all circuits together.
+	// Beyond it a slow circuit holds up the others of its sender. Default 256 MiB.
+	Backlog int
 	// Stall is how long one side of a circuit may take not a single byte while the other
 	// side has some for it, before the circuit is reset; it may take up to twice as long to
 	// be sure. Default 30 s. Both ends of a circuit always read it, so only a broken one
@@ -42,6 +45,7 @@ func (l Limits) orDefaults() Limits {
 		{&l.ExecutorConnections, 4},
 		{&l.ClientCircuits, 1024},
 		{&l.ExecutorCircuits, 10_000},
+		{&l.Backlog, 256 << 20},
 	} {
 		if *f.value <= 0 {
 			*f.value = f.otherwise

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
@@ -242,5 +243,44 @@ func TestMiddleWouldSucceedWithoutTheBinding(t *testing.T) {
 	through := dialQUIC(t, middle(t, l.Addr().String()), quicconn.Options{Role: wire.RoleClient})
 	if _, _, err := shake(t.Context(), unbound{through}, r.Key.Public(), client, hello(client)); err != nil {
 		t.Fatalf("handshake through the middle: %v: then TestMiddleIsRejectedByTheBinding proves nothing", err)
+	}
+}
+
+// What clients do not take must not stay in the window of the executor's connection, which all
+// their neighbours share.
+func TestCircuitsThatStandStillDoNotHoldUpTheirNeighbours(t *testing.T) {
+	r := relaytest.Start(t)
+	executor := overQUIC(t, r, keys.Executor)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer func() { _ = executor.Close(wire.CodeShutdown, "done") }()
+	for range 8 {
+		stuck := overQUIC(t, r, keys.Client)
+		_, full := circuit(t, stuck, executor) // its client never reads
+		writing.Go(func() {
+			for left := wire.OutputWindow; left > 0; left -= 32 << 10 {
+				if _, err := full.Write(make([]byte, 32<<10)); err != nil {
+					return
+				}
+			}
+		})
+		c, e := circuit(t, overQUIC(t, r, keys.Client), executor)
+		for range 20 {
+			say(t, e, "down")
+			wantSaid(t, c, "down")
+			say(t, c, "up")
+			wantSaid(t, e, "up")
+		}
+		c.Reset(wire.CodeCancelled)
+	}
+}
+
+// wantSaid reads what say wrote, within a time that only a circuit that stands still needs.
+func wantSaid(t *testing.T, s wire.Stream, text string) {
+	t.Helper()
+	_ = s.SetReadDeadline(time.Now().Add(20 * time.Second))
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(s, got); err != nil || string(got) != text {
+		t.Fatalf("read %q, %v, want %q", got, err, text)
 	}
 }

@@ -68,6 +68,7 @@ type Server struct {
 	metrics    *metrics
 	registry   *registry
 	handshakes chan struct{} // a slot for each in flight
+	backlogs   budget
 	perKey     *tally        // connections
 	circuits   *tally        // of clients
 	ids        atomic.Uint64 // of connections and circuits
@@ -98,8 +99,8 @@ func New(cfg Config) (*Server, error) {
 	return &Server{
 		key: cfg.Key, peers: cfg.Peers, log: cfg.Log, limits: limits, metrics: metrics,
 		registry:   newRegistry(metrics),
-		handshakes: make(chan struct{}, limits.Handshakes),
-		perKey:     newTally(), circuits: newTally(),
+		handshakes: make(chan struct{}, limits.Handshakes), backlogs: budget{most: limits.Backlog},
+		perKey: newTally(), circuits: newTally(),
 		conns: make(map[*conn]struct{}),
 	}, nil
 }

@@ -17,12 +17,15 @@ import (
 //
 // What one end does, the other sees: a clean end of one direction is passed on as one, and
 // the other direction goes on; a reset is passed on with its code, both ways. An error is
-// never passed on as a clean end. A byte is read only when the one before was accepted on
-// the other side, so that flow control reaches through the relay.
+// never passed on as a clean end. A chunk is read when the one before was accepted on the
+// other side, and at most a backlog ahead of a receiver that is slow.
 type splice struct {
 	client, executor   wire.Stream
 	stall              time.Duration // longest time without progress of one write
 	bytesUp, bytesDown prometheus.Counter
+
+	backlogs  *budget        // the relay's
+	relieving sync.WaitGroup // what reads ahead of a slow receiver
 }
 
 // outcome is how one direction ended.
@@ -52,6 +55,7 @@ func (s *splice) run(connections ...context.Context) wire.Code {
 	if down.stopped {
 		s.executor.Reset(down.code)
 	}
+	s.relieving.Wait() // both streams are over
 	if up.code != 0 {
 		return up.code
 	}
@@ -66,7 +70,23 @@ func (s *splice) reset(code wire.Code) {
 // copy runs one direction.
 func (s *splice) copy(to, from wire.Stream, count prometheus.Counter) outcome {
 	for {
-		ended, readErr, writeErr := s.chunk(to, from, count)
+		chunk, readErr := readChunk(from)
+		count.Add(float64(len(chunk)))
+		rest, writeErr := s.tryWrite(to, chunk)
+		if len(rest) > 0 && writeErr == nil && readErr == nil {
+			rest = append([]byte(nil), rest...)
+			release(chunk)
+			return s.copyRelieved(to, from, rest)
+		}
+		if len(rest) > 0 && writeErr == nil { // the last one
+			writeErr = s.write(to, rest)
+		}
+		release(chunk)
+		if readErr == io.EOF && writeErr == nil {
+			if writeErr = to.CloseWrite(); writeErr == nil {
+				return outcome{}
+			}
+		}
 		switch {
 		case writeErr != nil && isStop(writeErr):
 			return outcome{code: wire.CodeOf(writeErr), stopped: true}
@@ -74,8 +94,6 @@ func (s *splice) copy(to, from wire.Stream, count prometheus.Counter) outcome {
 			return s.abort(writeErr)
 		case readErr != nil:
 			return s.abort(readErr)
-		case ended:
-			return outcome{}
 		}
 	}
 }
@@ -111,25 +129,40 @@ const copyBuffer = 32 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
 
-// chunk copies what there is to read, at most one buffer. It takes the buffer only then:
-// most circuits are idle most of the time.
-func (s *splice) chunk(to, from wire.Stream, count prometheus.Counter) (ended bool, readErr, writeErr error) {
+// readChunk reads what there is, at most one buffer, for release. It takes the buffer only
+// then: most circuits are idle most of the time.
+func readChunk(from wire.Stream) ([]byte, error) {
 	if w, ok := from.(interface{ WaitReadable() }); ok {
 		w.WaitReadable()
 	}
 	buf := copyBuffers.Get().(*[copyBuffer]byte)
-	defer copyBuffers.Put(buf)
-	n, readErr := from.Read(buf[:])
-	if n > 0 {
-		count.Add(float64(n))
-		if writeErr = s.write(to, buf[:n]); writeErr != nil {
-			return false, nil, writeErr
-		}
+	n, err := from.Read(buf[:])
+	return buf[:n], err
+}
+
+func release(chunk []byte) { copyBuffers.Put((*[copyBuffer]byte)(chunk[:copyBuffer])) }
+
+// slow is how long a receiver may take for a chunk before what follows is read ahead of it.
+const slow = 100 * time.Millisecond
+
+// tryWrite writes b, and returns what a slow receiver has not taken of it.
+func (s *splice) tryWrite(to wire.Stream, b []byte) (rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, nil
 	}
-	if readErr == io.EOF {
-		return true, nil, to.CloseWrite()
+	if err := to.SetWriteDeadline(time.Now().Add(min(slow, s.stall))); err != nil {
+		return nil, err
 	}
-	return false, readErr, nil
+	n, err := to.Write(b)
+	switch {
+	case n == len(b):
+		return nil, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return b[n:], nil
+	case err == nil:
+		err = io.ErrShortWrite
+	}
+	return nil, err
 }
 
 // write writes all of b, as long as there is progress. When there was some before the

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/postern-relay/postern/executor/recordlog"
 )
 
@@ -91,5 +89,5 @@ func syncDir(dir string) error {
 		return err
 	}
 	defer d.Close()
-	return unix.Fsync(int(d.Fd()))
+	return d.Sync()
 }

@@ -19,8 +19,6 @@ import (
 	"io"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 )
 
 // MaxRecord bounds a payload, bytes. What claims to be longer is damage.
@@ -143,7 +141,7 @@ func Open(path string, visit func(offset int64, payload []byte) error) (f *File,
 			return nil, 0, err
 		}
 	}
-	if err := unix.Fdatasync(int(file.Fd())); err != nil {
+	if err := syncData(file); err != nil {
 		return nil, 0, err
 	}
 	f = newFile(file, end)
@@ -259,7 +257,7 @@ func (f *File) Sync() error {
 		f.syncing = true
 		upTo := f.size
 		f.mu.Unlock()
-		err := unix.Fdatasync(int(f.file.Fd()))
+		err := syncData(f.file)
 		f.mu.Lock()
 		if f.syncing = false; err != nil {
 			f.broken = fmt.Errorf("file is not usable any more: %w", err)
