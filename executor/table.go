@@ -233,7 +233,7 @@ func (t *table) close() error {
 	if again || t.journal == nil {
 		return nil
 	}
-	return t.journal.Close()
+	return errors.Join(t.files.Close(), t.journal.Close())
 }
 
 // sameRequest compares hashes.

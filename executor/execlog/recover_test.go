@@ -18,6 +18,7 @@ func openStore(t testing.TB, dir string, quota int64) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 

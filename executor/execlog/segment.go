@@ -24,9 +24,10 @@ const (
 // chunkSize is what a chunk takes in a segment.
 func chunkSize(data []byte) int64 { return frame + chunkHeader + int64(len(data)) }
 
-// segment is one file of a log.
+// segment is one file of a log, or all of it in a pack.
 type segment struct {
 	path   string
+	number int    // in the name of the file; zero: it is in a pack
 	first  uint64 // number of its first chunk
 	last   uint64 // of its last one; first-1 when it has none
 	before uint64 // bytes of output before it
@@ -57,14 +58,20 @@ func (s *segment) end() Position { return Position{s.last, s.before + s.bytes} }
 // piece is where to look for a chunk that the segment has. It stays true while the segment grows.
 func (s *segment) piece(seq uint64) *piece {
 	i := sort.Search(len(s.marks), func(i int) bool { return s.marks[i].seq > seq })
-	return &piece{path: s.path, mark: s.marks[i-1], to: s.size}
+	p := &piece{path: s.path, mark: s.marks[i-1], to: s.size}
+	if s.number == 0 {
+		p.packed = true
+		p.to += p.offset
+	}
+	return p
 }
 
 // piece is a part of a segment.
 type piece struct {
 	mark
-	path string
-	to   int64
+	path   string
+	to     int64
+	packed bool
 }
 
 // read reads chunks from seq on, as many as left allows, and returns where they end. Without an error
@@ -76,25 +83,52 @@ func (p *piece) read(seq uint64, left *budget) (chunks []wire.Chunk, end Positio
 	}
 	defer f.Close()
 	end = Position{p.seq - 1, p.before}
-	_, err = recordlog.Scan(f, p.offset, p.to, func(offset int64, payload []byte) (bool, error) {
-		c, ok := decodeChunk(payload)
-		if !ok || c.Seq != end.Seq+1 {
-			return false, fmt.Errorf("%s is damaged at byte %d", p.path, offset)
-		}
+	take := func(c wire.Chunk) bool {
 		if c.Seq >= seq {
 			if !left.take(len(c.Data)) {
-				return false, nil
+				return false
 			}
 			c.Data = bytes.Clone(c.Data)
 			chunks = append(chunks, c)
 		}
 		end = Position{c.Seq, end.Bytes + uint64(len(c.Data))}
-		return true, nil
-	})
+		return true
+	}
+	if p.packed {
+		err = p.eachPacked(f, take)
+	} else {
+		err = p.each(f, take)
+	}
 	if err == nil && len(chunks) == 0 && !left.full {
 		err = fmt.Errorf("%s is damaged: output %d cannot be read", p.path, seq)
 	}
 	return chunks, end, err
+}
+
+// each shows the chunks in a file of one log.
+func (p *piece) each(f *os.File, visit func(c wire.Chunk) bool) error {
+	next := p.seq
+	_, err := recordlog.Scan(f, p.offset, p.to, func(offset int64, payload []byte) (bool, error) {
+		c, ok := decodeChunk(payload)
+		if !ok || c.Seq != next {
+			return false, fmt.Errorf("%s is damaged at byte %d", p.path, offset)
+		}
+		next++
+		return visit(c), nil
+	})
+	return err
+}
+
+// eachPacked shows the chunks of the log in a pack.
+func (p *piece) eachPacked(f *os.File, visit func(c wire.Chunk) bool) error {
+	log, err := readPacked(f, p.path, p.offset, p.to-p.offset)
+	if err == nil && log.after != (Position{p.seq - 1, p.before}) {
+		err = fmt.Errorf("%s is damaged at byte %d", p.path, p.offset)
+	}
+	if err == nil {
+		log.each(visit)
+	}
+	return err
 }
 
 // encodeBegin is the first record of a segment.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/postern-relay/postern/executor/recordlog"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -27,16 +28,8 @@ func (l *Log) Settle() error {
 	if err != nil {
 		return err
 	}
-	for {
-		stream, data, ok := l.chunkAfter(after.Seq)
-		if !ok {
-			break
-		}
-		if !l.save(after, stream, data, true) {
-			err = errors.Join(errNoRoom, l.Err())
-			break
-		}
-		after = Position{after.Seq + 1, after.Bytes + uint64(len(data))}
+	if !l.settleInPack(after) {
+		err = l.settleInSegments(after)
 	}
 	l.closeFile()
 	end, released := l.endSettling(unsaved, err != nil)
@@ -73,6 +66,49 @@ func (l *Log) beginSettling() (after Position, unsaved uint64, err error) {
 		after.Bytes = l.entries[len(l.entries)-n].before
 	}
 	return after, unsaved, nil
+}
+
+// settleInSegments writes the chunks after a place.
+func (l *Log) settleInSegments(after Position) error {
+	for {
+		stream, data, ok := l.chunkAfter(after.Seq)
+		if !ok {
+			return nil
+		}
+		if !l.save(after, stream, data, true) {
+			return errors.Join(errNoRoom, l.Err())
+		}
+		after = Position{after.Seq + 1, after.Bytes + uint64(len(data))}
+	}
+}
+
+// settleInPack writes the chunks after a place into a pack, if that is all there is of the log, and little. It
+// reports false when they need files of their own.
+func (l *Log) settleInPack(after Position) bool {
+	record := l.small(after)
+	if record == nil {
+		return false
+	}
+	at, err := l.cfg.Files.pack(l.cfg.Name, record)
+	if err != nil {
+		return false // what is wrong is no less so with files of its own: then it is said
+	}
+	p, _ := decodePacked(record)
+	l.list(p.segment(at.pack.path, int64(at.offset), int64(at.size)))
+	return true
+}
+
+// small is the log as a record for a pack, nil if that is not possible.
+func (l *Log) small(after Position) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.discarded || len(l.segments) > 0 || after.Seq+1 != l.first || l.chunks() == 0 {
+		return nil
+	}
+	if packedSize(l.cfg.Name, l.entries) > min(maxPacked, l.cfg.MaxBytes, l.cfg.Files.packSize-recordlog.Begin) {
+		return nil
+	}
+	return encodePacked(l.cfg.Name, l.epoch, after, l.entries)
 }
 
 // fitting is how many of the newest chunks in memory there is room for.

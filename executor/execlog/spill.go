@@ -3,8 +3,7 @@ package execlog
 import (
 	"errors"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -92,7 +91,7 @@ func (l *Log) save(after Position, stream wire.OutputStream, data []byte, force 
 		if !fresh {
 			continue // perhaps only the file is broken
 		}
-		if full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT); !full || !l.dropOldest(force) {
+		if full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); !full || !l.dropOldest(force) {
 			return false
 		}
 	}
@@ -139,6 +138,7 @@ func (l *Log) write(after Position, stream wire.OutputStream, data []byte, fresh
 	if err != nil {
 		f.Close()
 		os.Remove(s.path)
+		l.cfg.Files.unlist(l.cfg.Name, s.number)
 		return err
 	}
 	l.file = f
@@ -164,10 +164,9 @@ func (l *Log) dropOldest(force bool) bool {
 	if len(l.segments) == 0 {
 		l.closeFile()
 	}
-	if err := os.Remove(s.path); err != nil {
+	if err := l.cfg.Files.drop(l.cfg.Name, s); err != nil {
 		l.note(err)
 	}
-	l.cfg.Files.release(s.size)
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,15 +17,23 @@ import (
 )
 
 // Store is a folder of output logs with one quota for all of them. Its methods may be called
-// concurrently. It holds nothing open and needs no closing; one process at a time may use the folder.
+// concurrently. Close it; one process at a time may use the folder.
 type Store struct {
-	dir string
-	max int64
+	dir      string
+	max      int64
+	packSize int64 // what a pack takes at most
 
-	mu    sync.Mutex
-	used  int64
-	freed chan struct{}    // closed when used falls; nil when nobody waits
-	found map[string][]int // segments that were there at the beginning, of logs that nobody asked for yet
+	// packing is held while packs change, and guards what is in a pack.
+	packing  sync.Mutex
+	current  *pack // the one that logs are appended to; nil: the next one begins another
+	packFile *recordlog.File
+	lastPack int
+
+	mu       sync.Mutex
+	used     int64
+	freed    chan struct{}    // closed when used falls; nil when nobody waits
+	segments map[string][]int // of every log that has files of its own, in order
+	packed   map[string]place // every log in a pack
 }
 
 // OpenStore opens a folder, and makes it when it is missing, for its owner only. What is in it counts
@@ -36,12 +45,19 @@ func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, max: maxBytes, found: make(map[string][]int)}
+	s := &Store{
+		dir: dir, max: maxBytes, packSize: min(maxPack, maxBytes/16),
+		segments: make(map[string][]int), packed: make(map[string]place),
+	}
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
+	var packs []int
 	for _, f := range files {
+		if n, ok := parsePack(f.Name()); ok && f.Type().IsRegular() {
+			packs = append(packs, n)
+		}
 		name, n, ok := parseSegment(f.Name())
 		if !ok || !f.Type().IsRegular() {
 			continue
@@ -51,34 +67,48 @@ func OpenStore(dir string, maxBytes int64) (*Store, error) {
 			return nil, err
 		}
 		s.used += info.Size()
-		s.found[name] = append(s.found[name], n)
+		s.segments[name] = append(s.segments[name], n)
+	}
+	for _, numbers := range s.segments {
+		slices.Sort(numbers)
+	}
+	slices.Sort(packs)
+	for _, n := range packs {
+		if err := s.findPack(n); err != nil {
+			return nil, err
+		}
 	}
 	return s, nil
 }
 
-// Names are the logs that have files, sorted.
+// Close closes the file that small logs are appended to. Logs may be used as before; one that is settled
+// afterwards opens a file anew, and Close may be called again.
+func (s *Store) Close() error {
+	s.packing.Lock()
+	defer s.packing.Unlock()
+	return s.endPack()
+}
+
+// Names are the logs that have files, sorted. Small logs that were removed may be there again after a restart:
+// nothing in their file says that they are not wanted.
 func (s *Store) Names() ([]string, error) {
-	files, err := os.ReadDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, f := range files {
-		if name, _, ok := parseSegment(f.Name()); ok && f.Type().IsRegular() {
-			names = append(names, name)
-		}
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.AppendSeq(slices.Collect(maps.Keys(s.segments)), maps.Keys(s.packed))
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
 // Remove deletes the files of a log that nobody has: for a Log there is Discard. A log without files is no error.
+// What a small log printed stays on the disk until the last one goes that shares its file.
 func (s *Store) Remove(name string) error {
-	numbers, err := s.take(name)
-	if err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
-	for _, n := range numbers {
+	if err := s.unpack(name); err != nil {
+		return err
+	}
+	for _, n := range s.numbers(name) {
 		path := s.path(name, n)
 		info, err := os.Lstat(path)
 		if err == nil {
@@ -90,33 +120,39 @@ func (s *Store) Remove(name string) error {
 		case !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
+		s.unlist(name, n)
 	}
 	return nil
 }
 
-// take lists the segments of a log, in order. The folder is read once for all logs that were
-// there at the beginning.
-func (s *Store) take(name string) ([]int, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
+// numbers are those of the segments of a log, in order.
+func (s *Store) numbers(name string) []int {
 	s.mu.Lock()
-	numbers := s.found[name]
-	delete(s.found, name)
-	s.mu.Unlock()
-	if numbers == nil {
-		files, err := os.ReadDir(s.dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range files {
-			if of, n, ok := parseSegment(f.Name()); ok && of == name && f.Type().IsRegular() {
-				numbers = append(numbers, n)
-			}
-		}
+	defer s.mu.Unlock()
+	return slices.Clone(s.segments[name])
+}
+
+// drop removes a segment of a log that is in use.
+func (s *Store) drop(name string, seg *segment) error {
+	if seg.number == 0 {
+		return s.unpack(name)
 	}
-	slices.Sort(numbers)
-	return numbers, nil
+	err := os.Remove(seg.path)
+	s.unlist(name, seg.number)
+	s.release(seg.size)
+	return err
+}
+
+// unlist forgets a segment.
+func (s *Store) unlist(name string, number int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := slices.DeleteFunc(s.segments[name], func(n int) bool { return n == number })
+	if len(left) == 0 {
+		delete(s.segments, name)
+	} else {
+		s.segments[name] = left
+	}
 }
 
 // Used is how much the files take, bytes.
@@ -182,7 +218,10 @@ func (s *Store) begin(name string, number int, epoch wire.ID, after Position) (*
 		os.Remove(path)
 		return nil, nil, err
 	}
-	return f, &segment{path: path, first: after.Seq + 1, last: after.Seq, before: after.Bytes, size: beginSize}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.segments[name] = append(s.segments[name], number)
+	return f, &segment{path: path, number: number, first: after.Seq + 1, last: after.Seq, before: after.Bytes, size: beginSize}, nil
 }
 
 func (s *Store) path(name string, n int) string {
