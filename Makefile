@@ -1,6 +1,6 @@
 # Thin on purpose: each line is what one would type. .ci/run is the gate; see its head for the stages.
 
-.PHONY: build test lint ci vm
+.PHONY: build test lint ci vm faults
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o postern ./cmd/postern
@@ -17,3 +17,7 @@ ci:
 # The tests of limits in a machine of its own with cgroup v2.
 vm:
 	.ci/vm
+
+# Many faults of every kind while a counted stream runs; .ci/run has a short version. The summary is in the log.
+faults:
+	POSTERN_FAULTS=long go test ./cmd/postern -v -timeout 60m -run 'Survives|Killed|Hostile|Detached'

@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -17,6 +19,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/quicconn"
 )
 
 // site is a relay, an executor and a client's home, each a process of its own, with forwarders
@@ -28,6 +34,7 @@ type site struct {
 	executor     *daemon
 	fromExecutor *forwarder
 	fromClient   *forwarder
+	relayURL     string // for the executor
 	log          lockedBuffer
 }
 
@@ -62,6 +69,7 @@ func newSite(t *testing.T, executorFlags ...string) *site {
 		"executor", "--state", s.path("executor"), "--relay", url(s.fromExecutor), "--name", "box", "--workspace", s.path("work"),
 	}, executorFlags...)...)
 	executorKey := s.executor.start()
+	s.relayURL = url(s.fromExecutor)
 	clientKey := strings.TrimSpace(s.run("keygen", "--kind", "client", "--out", s.path("client/client.key")))
 	s.write("relay/authorized", fmt.Sprintf("client %s c\nexec %s box\n", clientKey, executorKey))
 	s.write("executor/authorized_clients", clientKey+"\n")
@@ -70,6 +78,39 @@ func newSite(t *testing.T, executorFlags ...string) *site {
 		t.Fatal("the executor never gets reachable")
 	}
 	return s
+}
+
+// impatientExecutor puts an executor in this process in the place of the one beside it. It comes back at
+// once whenever its relay is gone, which a fleet of them must not.
+func (s *site) impatientExecutor() {
+	s.t.Helper()
+	s.executor.stop()
+	url, err := keys.ParseRelayURL(s.relayURL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n, err := openExecutor(executorOptions{
+		relay: url, name: "box", state: s.path("executor"), workspaces: []string{s.path("work")},
+		max: wire.SandboxWorkspaceWrite, environment: os.Environ(),
+		backoff: quicconn.Backoff{Base: 50 * time.Millisecond, Settled: time.Millisecond},
+		log:     slog.New(slog.NewTextHandler(&s.log, nil)),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.run(ctx) }()
+	s.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+		n.close()
+	})
+	if !eventually(func() bool { return s.command("exec", "box", "--", "true").Run() == nil }) {
+		s.t.Fatal("the executor never gets reachable")
+	}
 }
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }

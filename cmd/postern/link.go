@@ -75,7 +75,8 @@ func (l *link) lost(exec wire.ExecID, reason error) {
 
 // reasonText is what there is to say beyond the loss.
 func reasonText(err error) string {
-	if text := strings.TrimSuffix(err.Error(), " ("+wire.ErrLost.Error()+")"); text != wire.ErrLost.Error() {
+	text := strings.TrimSuffix(err.Error(), " ("+wire.ErrLost.Error()+")")
+	if text != wire.ErrLost.Error() && text != "connection lost" {
 		return ": " + text
 	}
 	return ""

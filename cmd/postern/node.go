@@ -130,6 +130,7 @@ type executorOptions struct {
 	sockets     []string
 	runAs       int
 	registered  func(wire.HopWelcome)
+	backoff     quicconn.Backoff // the zero value is for production
 	log         *slog.Logger
 	environment []string
 }
@@ -226,7 +227,7 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 		Dial: func(ctx context.Context) (wire.Transport, error) {
 			return quicconn.Dial(ctx, o.relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
 		},
-		Registered: o.registered, Software: software(), Log: o.log,
+		Registered: o.registered, Backoff: o.backoff, Software: software(), Log: o.log,
 	})
 	return n, err
 }
