@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -166,4 +167,69 @@ func TestExecutorThatIsKilledLeavesTheOutcomeUnknownAndOneThatStopsTellsIt(t *te
 			t.Errorf("%s executor: the command ran %d times", c.name, n)
 		}
 	}
+}
+
+// stderrOf is what a process said that failed.
+func stderrOf(err error) string {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return string(exit.Stderr)
+	}
+	return ""
+}
+
+// Detached commands that print much stay in bounded files; what was dropped is told as a gap.
+func TestDetachedExecsOfMuchOutputCostLittleMemory(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, "--keep-output", "32M", "--max-execs", "300")
+	execs, size := faults(8, 200), faults(40_000_000, 100_000_000)
+	ids := make([]string, execs)
+	var starting sync.WaitGroup
+	slots := make(chan struct{}, 4) // clients, not commands
+	for n := range execs {
+		slots <- struct{}{}
+		starting.Go(func() {
+			defer func() { <-slots }()
+			out, err := s.command("exec", "-d", "box", "--", "sh", "-c", fmt.Sprintf("echo run >> runs; exec head -c %d /dev/zero", size)).Output()
+			if err != nil {
+				t.Errorf("start: %v: %s", err, stderrOf(err))
+			}
+			ids[n] = strings.TrimSpace(string(out))
+		})
+	}
+	starting.Wait()
+	for _, id := range ids {
+		if err := s.command("wait", "box", id).Run(); err != nil {
+			t.Errorf("wait: %v", err)
+		}
+	}
+	if n := s.runs("runs"); n != execs {
+		t.Errorf("%d commands ran, want %d", n, execs)
+	}
+	cmd := s.command("logs", "box", ids[0])
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if missing := size - len(out); err != nil || missing <= 0 || !strings.Contains(stderr.String(), fmt.Sprint(missing)) {
+		t.Errorf("%d of %d bytes are kept, %v, and it is told: %q", len(out), size, err, stderr.String())
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.executor.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory := map[string]int{}
+	for line := range strings.Lines(string(status)) {
+		var name string
+		var kB int
+		if n, _ := fmt.Sscanf(line, "%s %d kB", &name, &kB); n == 2 {
+			memory[name] = kB
+		}
+	}
+	most := 200 << 10
+	if raceDetector {
+		most *= 5 // its own memory
+	}
+	if memory["VmHWM:"] == 0 || memory["VmHWM:"] > most {
+		t.Errorf("the executor took up to %d kB", memory["VmHWM:"])
+	}
+	t.Logf("%d detached commands printed %d bytes each: the executor took %d kB, at most %d kB", execs, size, memory["VmRSS:"], memory["VmHWM:"])
 }

@@ -6,3 +6,6 @@ const (
 	leakSequential = 1000
 	leakParallel   = 100
 )
+
+// raceDetector needs memory of its own.
+const raceDetector = false

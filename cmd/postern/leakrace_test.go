@@ -7,3 +7,6 @@ const (
 	leakSequential = 150
 	leakParallel   = 50
 )
+
+// raceDetector needs memory of its own.
+const raceDetector = true
