@@ -127,6 +127,9 @@ func TestAPackGoesWithItsLastLog(t *testing.T) {
 		path := m.segments[0].path
 		if m.Discard(); i%2 == 0 {
 			m.Discard()
+			if err := m.Settle(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if _, err := os.Stat(path); (err != nil) != last {
 			t.Fatalf("log %d, the last one of its file: %v; after it the file: %v", i, last, err)
@@ -168,6 +171,24 @@ func TestWithoutRoomForAPackSettlingDoesWhatItCan(t *testing.T) {
 	}
 	if files, _ := filesIn(t, dir); !slices.Equal(files, []string{"pack.000001"}) {
 		t.Fatalf("files %v", files)
+	}
+}
+
+func TestAPackTakesWhatFilesOfItsOwnHaveNoRoomFor(t *testing.T) {
+	store := openStore(t, t.TempDir(), 1<<20)
+	m := newModel(Config{Window: 10_000, Keep: 10_000, Files: store, Name: "a"})
+	for range 100 {
+		m.note(wire.Stdout, []byte("x"))
+		m.Append(wire.Stdout, []byte("x"))
+	}
+	m.exit = &wire.ExitStatus{Cause: wire.CauseExited}
+	m.End(*m.exit)
+	store.max = 700
+	if err := m.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := m.readAll(Position{}, 100); err != nil || len(kept) != 100 || len(m.entries) > 0 {
+		t.Fatalf("%d chunks, %d in memory, %v", len(kept), len(m.entries), err)
 	}
 }
 
@@ -225,9 +246,14 @@ func TestARemovedLogIsThereAgainAfterARestartUnlessALaterOneHasItsName(t *testin
 		t.Fatal(err)
 	}
 	a := small(t, store, "a", 6)
-	l, _ := recovered(t, openStore(t, dir, 1<<20), "a")
+	store = openStore(t, dir, 1<<20)
+	l, _ := recovered(t, store, "a")
 	if l.Epoch() != a.Epoch() || l.LastSeq() != 6 {
 		t.Fatalf("epoch %x, last %d; want %x, 6", l.Epoch(), l.LastSeq(), a.Epoch())
+	}
+	l.Discard()
+	if err := store.Remove("c"); err != nil || store.Used() != 0 {
+		t.Fatalf("Remove: %v, %d bytes used", err, store.Used())
 	}
 }
 

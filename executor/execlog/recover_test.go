@@ -210,6 +210,17 @@ func TestNamesThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
+func TestAChunkThatCannotBeWrittenLeavesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	store := openStore(t, dir, 1<<30)
+	l := New(Config{Files: store, Name: "a", Spill: true})
+	l.Append(wire.Stdout, make([]byte, recordlog.MaxRecord))
+	files, _ := filesIn(t, dir)
+	if names, err := store.Names(); err != nil || len(names) > 0 || len(files) > 0 || l.Err() == nil || store.Used() != 0 {
+		t.Fatalf("names %v, %v, files %v, Err %v, %d bytes used", names, err, files, l.Err(), store.Used())
+	}
+}
+
 func FuzzRecoverReadsAnySegments(f *testing.F) {
 	m := spilled(f, f.TempDir(), "a", 12)
 	var seed [2][]byte

@@ -28,7 +28,9 @@ func (l *Log) Settle() error {
 	if err != nil {
 		return err
 	}
-	if !l.settleInPack(after) {
+	if l.settleInPack() {
+		unsaved = 0
+	} else {
 		err = l.settleInSegments(after)
 	}
 	l.closeFile()
@@ -82,10 +84,10 @@ func (l *Log) settleInSegments(after Position) error {
 	}
 }
 
-// settleInPack writes the chunks after a place into a pack, if that is all there is of the log, and little. It
-// reports false when they need files of their own.
-func (l *Log) settleInPack(after Position) bool {
-	record := l.small(after)
+// settleInPack writes what is in memory into a pack, if that is all there is of the log, and little. It
+// reports false when it needs files of its own.
+func (l *Log) settleInPack() bool {
+	record := l.small()
 	if record == nil {
 		return false
 	}
@@ -99,16 +101,16 @@ func (l *Log) settleInPack(after Position) bool {
 }
 
 // small is the log as a record for a pack, nil if that is not possible.
-func (l *Log) small(after Position) []byte {
+func (l *Log) small() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.discarded || len(l.segments) > 0 || after.Seq+1 != l.first || l.chunks() == 0 {
+	if l.discarded || len(l.segments) > 0 || l.chunks() == 0 {
 		return nil
 	}
 	if packedSize(l.cfg.Name, l.entries) > min(maxPacked, l.cfg.MaxBytes, l.cfg.Files.packSize-recordlog.Begin) {
 		return nil
 	}
-	return encodePacked(l.cfg.Name, l.epoch, after, l.entries)
+	return encodePacked(l.cfg.Name, l.epoch, l.beginAfter(0), l.entries)
 }
 
 // fitting is how many of the newest chunks in memory there is room for.

@@ -66,6 +66,9 @@ func FuzzDecodePacked(f *testing.F) {
 	f.Add(encodePacked("a-1", wire.ID{1}, Position{3, 50}, []entry{{stream: wire.Stdout, data: []byte("x")}, {stream: wire.Stderr}}))
 	f.Add(encodePacked("b", wire.ID{}, Position{7, 7}, nil))
 	f.Add(bytes.Repeat([]byte{255}, 400)) // the longest name
+	wrong := encodePacked("c", wire.ID{}, Position{7, 7}, nil)
+	wrong[len(wrong)-1]++ // it says that there is a chunk
+	f.Add(wrong)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, ok := decodePacked(b)
 		if !ok {
