@@ -157,7 +157,7 @@ func (t *table) remove(ctx context.Context, c Caller, ref wire.ExecRef) error {
 			return nil
 		}
 		t.mu.Unlock()
-		if !isClosed(x.done) {
+		if x.log.ExitStatus() == nil { // who has read Exit can remove it
 			return wire.Errorf(wire.CodeBusy, "exec %s is running: end it first", ref.ID)
 		}
 		select {

@@ -26,8 +26,9 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	t.mu.Lock()
 	t.sweep()
 	if e := t.entry(p.ID, c.Principal); e != nil {
+		same := e.sameRequest(hash)
 		t.mu.Unlock()
-		return t.repeat(ctx, e, hash)
+		return t.repeat(ctx, e, same)
 	}
 	if err := t.admit(p, epoch); err != nil {
 		t.mu.Unlock()
@@ -84,8 +85,8 @@ func (t *table) admit(p wire.ExecParams, epoch wire.ID) error {
 func spills(p wire.ExecParams) bool { return p.Detach || p.OnFull == wire.OnFullDrop }
 
 // repeat is the answer to a repeated Start.
-func (t *table) repeat(ctx context.Context, e *entry, hash []byte) (*execution, error) {
-	if !e.sameRequest(hash) {
+func (t *table) repeat(ctx context.Context, e *entry, same bool) (*execution, error) {
+	if !same {
 		return nil, wire.Errorf(wire.CodeConflict, "this exec id belongs to another request")
 	}
 	if err := e.awaitReady(ctx); err != nil {

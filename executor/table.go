@@ -236,7 +236,7 @@ func (t *table) close() error {
 	return errors.Join(t.files.Close(), t.journal.Close())
 }
 
-// sameRequest compares hashes.
+// sameRequest compares hashes. Callers hold mu: the start may be being recorded.
 func (e *entry) sameRequest(hash []byte) bool { return bytes.Equal(e.Hash, hash) }
 
 // awaitReady waits until the start of e is decided.
