@@ -36,6 +36,7 @@ func (r *Remote) list(ctx context.Context) ([]wire.ExecInfo, error) {
 			ch.conn.CloseWrite()
 			return infos, nil
 		}
+		ch.conn.SetReadDeadline(time.Now().Add(wire.PingSilence))
 		if answer, err = ch.conn.Recv(); err != nil {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
