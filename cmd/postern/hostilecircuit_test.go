@@ -15,6 +15,7 @@ type treatment struct {
 	pause time.Duration
 	copy  bool      // another circuit gets the same bytes at the same time, before this one; its answers go nowhere
 	deaf  bool      // the client gets no answer
+	stall int       // the client gets so many bytes, and then nothing more; zero: all
 	cut   int       // both ends are cut when so many bytes have come from the executor; zero: they are not
 	reply wire.Code // the relay tells the client that there is no circuit, and passes it on
 	say   []byte    // the client gets this for the executor's answer, and nothing more
@@ -62,14 +63,14 @@ func (c *recording) wake() {
 	c.changed = make(chan struct{})
 }
 
-// from is what may be passed on after a place, how it ended, if it has, and when there will be more.
-func (c *recording) from(at int) ([]byte, error, <-chan struct{}) {
+// from is what may be passed on after a place, when there will be more, and how it ended, if it has.
+func (c *recording) from(at int) ([]byte, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.limited {
-		return c.bytes[at:max(at, c.limit)], nil, c.changed
+		return c.bytes[at:max(at, c.limit)], c.changed, nil
 	}
-	return c.bytes[at:], c.end, c.changed
+	return c.bytes[at:], c.changed, c.end
 }
 
 // all is what was recorded.
@@ -180,6 +181,7 @@ func (r *hostileRelay) treatCircuit(rec *recording, s wire.Stream, how treatment
 	for passed := 0; ; {
 		n, err := to.Read(buf)
 		passed += n
+		quiet = quiet || how.stall > 0 && passed > how.stall
 		quiet = quiet || rec.isMuted()
 		if how.cut > 0 && passed >= how.cut {
 			s.Reset(wire.CodeUnknown)
@@ -204,7 +206,7 @@ func (r *hostileRelay) treatCircuit(rec *recording, s wire.Stream, how treatment
 // passUp sends to the executor what the client has sent and sends, until one of them has ended.
 func (r *hostileRelay) passUp(rec *recording, to wire.Stream, how treatment) {
 	for at := 0; ; {
-		b, end, changed := rec.from(at)
+		b, changed, end := rec.from(at)
 		if len(b) == 0 && at > 0 {
 			rec.setPassed()
 		}

@@ -248,3 +248,28 @@ func TestSilentRelayHangsNoCall(t *testing.T) {
 		}
 	})
 }
+
+// A long list comes in several messages: the silence may begin between two of them.
+func TestListThatStallsAnywhereHangsNoCall(t *testing.T) {
+	withHostileRelay(t, func(t *testing.T, r *hostileRelay) {
+		const execs = 1200
+		for range execs {
+			p, err := r.mine().Start(t.Context(), wire.ExecParams{Argv: []string{"true"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Close()
+		}
+		if infos, err := r.remote.List(t.Context()); err != nil || len(infos) != execs {
+			t.Fatalf("%d execs are listed, %v, want %d", len(infos), err, execs)
+		}
+		for _, stall := range []int{1000, 30_000, 60_000, 75_000, 90_000} {
+			r.treats(func(int) treatment { return treatment{stall: stall} })
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			if infos, err := r.remote.List(ctx); err == nil || ctx.Err() != nil {
+				t.Errorf("after %d bytes: %d execs, %v", stall, len(infos), err)
+			}
+			cancel()
+		}
+	})
+}
