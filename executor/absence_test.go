@@ -60,13 +60,14 @@ func TestDetachedStartNeedsNobodyAndKeepsItsOutput(t *testing.T) {
 		p.Detach = true
 		begin(t, b, p).Close()
 		<-time.After(100 * time.Hour)
-		h, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{})
+		_, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{})
 		wantCode(t, "attach when it is not kept any more", err, wire.CodeUnknown)
 		q := command("flood", "10000000")
 		q.Detach = true
 		begin(t, b, q).Close()
 		<-time.After(time.Minute)
-		if h, err = b.Attach(t.Context(), q.ID, wire.AttachOptions{}); err != nil {
+		h, err := b.Attach(t.Context(), q.ID, wire.AttachOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		out, exit := readSlowly(t, h, 0)

@@ -118,6 +118,9 @@ func (x *execution) finish(ended Ended, held []bool) {
 	close(x.done)
 }
 
+// readBuffers are for commands that print little, which most are.
+var readBuffers = sync.Pool{New: func() any { return new([wire.MaxChunk]byte) }}
+
 // readPipe copies one pipe into the log until its end. After the main process has ended, it
 // spends at most DrainDeadline waiting for more; time in which the log had no room does not
 // count, so that a slow reader loses nothing. It reports whether something still held
@@ -125,7 +128,8 @@ func (x *execution) finish(ended Ended, held []bool) {
 func (x *execution) readPipe(p OutputPipe) (held bool) {
 	defer p.Pipe.Close()
 	left := wire.DrainDeadline
-	buf := make([]byte, wire.MaxChunk)
+	buf := readBuffers.Get().(*[wire.MaxChunk]byte)[:]
+	defer func() { readBuffers.Put((*[wire.MaxChunk]byte)(buf)) }() // the last one, which the log has not got
 	for {
 		begin := time.Now()
 		if isClosed(x.exited) {

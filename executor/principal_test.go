@@ -1,6 +1,7 @@
 package executor_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -130,18 +131,18 @@ func TestControlRequestActsOnceOnAnyChannel(t *testing.T) {
 		}
 		synctest.Wait()
 		want[*wire.Done](t, g.open(&wire.Control{Deadline: g.deadline(), Verb: wire.VerbSignal, ID: &p.ID, Instance: &g.instance, Request: 8, Signal: "KILL"}))
-		got := ""
+		var got strings.Builder
 		for {
 			switch e := next(t, c).(type) {
 			case *wire.Output:
-				got += string(e.Data)
+				got.WriteString(string(e.Data))
 				continue
 			case *wire.Exit:
 			}
 			break
 		}
-		if got != "ready\nHUP\n" {
-			t.Errorf("the command got %q, want one HUP", got)
+		if got.String() != "ready\nHUP\n" {
+			t.Errorf("the command got %q, want one HUP", got.String())
 		}
 	})
 }

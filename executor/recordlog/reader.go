@@ -14,7 +14,7 @@ type reader struct {
 }
 
 func newReader(r io.ReaderAt, from, to int64) *reader {
-	return &reader{in: bufio.NewReaderSize(io.NewSectionReader(r, from, to-from), 64<<10), left: to - from}
+	return &reader{in: bufio.NewReaderSize(io.NewSectionReader(r, from, to-from), int(min(64<<10, to-from))), left: to - from}
 }
 
 // next is the payload of the next record, valid until the next call; ok is false at the end and

@@ -34,7 +34,7 @@ func write(t testing.TB, path string, n int) (content []byte, ends []int) {
 	}
 	defer f.Close()
 	for i := range n {
-		if _, err := f.Append([]byte(fmt.Sprintf("record %d ", i)), bytes.Repeat([]byte{byte(i)}, i*7)); err != nil {
+		if _, err := f.Append(fmt.Appendf(nil, "record %d ", i), bytes.Repeat([]byte{byte(i)}, i*7)); err != nil {
 			t.Fatal(err)
 		}
 		ends = append(ends, int(f.Size()))
@@ -121,7 +121,7 @@ func TestRoomIsNoRecordAndNoDamage(t *testing.T) {
 	}
 	f.MakeRoom(4096)
 	for i := range 300 {
-		if _, err := f.Append([]byte(fmt.Sprintf("record %d", i))); err != nil {
+		if _, err := f.Append(fmt.Appendf(nil, "record %d", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
