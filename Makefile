@@ -20,4 +20,4 @@ vm:
 
 # Many faults of every kind while a counted stream runs; .ci/run has a short version. The summary is in the log.
 faults:
-	POSTERN_FAULTS=long go test ./cmd/postern -v -timeout 60m -run 'Survives|Killed|Hostile|Detached'
+	POSTERN_FAULTS=long go test ./cmd/postern -count=1 -v -timeout 60m -run 'Survives|Killed|Hostile|Detached'

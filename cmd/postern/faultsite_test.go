@@ -303,22 +303,27 @@ type echo struct {
 // echo starts one with cat behind it.
 func (s *site) echo(args ...string) *echo {
 	s.t.Helper()
-	e := &echo{t: s.t, cmd: s.command(args...), stop: make(chan struct{}), progress: make(chan struct{})}
+	return startEcho(s.t, s.command(args...))
+}
+
+func startEcho(t *testing.T, cmd *exec.Cmd) *echo {
+	t.Helper()
+	e := &echo{t: t, cmd: cmd, stop: make(chan struct{}), progress: make(chan struct{})}
 	in, err := e.cmd.StdinPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	out, err := e.cmd.StdoutPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	e.cmd.Stderr = &e.stderr
 	if err := e.cmd.Start(); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	e.fed.Go(func() { e.feed(in) })
 	go e.check(out)
-	s.t.Cleanup(func() {
+	t.Cleanup(func() {
 		_ = e.cmd.Process.Kill() // it has ended, unless the test failed
 		e.finish()
 	})

@@ -26,6 +26,16 @@ const inNamespaces = "POSTERN_TEST_IN_NAMESPACES"
 // true in the child; the parent returns false, with the child's verdict as its own.
 func withNamespaces(t *testing.T, flags uintptr) bool {
 	t.Helper()
+	return inChild(t, &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | flags,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	})
+}
+
+// inChild is withNamespaces for a child with these attributes.
+func inChild(t *testing.T, attributes *syscall.SysProcAttr) bool {
+	t.Helper()
 	if os.Getenv(inNamespaces) == t.Name() {
 		return true
 	}
@@ -35,11 +45,7 @@ func withNamespaces(t *testing.T, flags uintptr) bool {
 	}
 	child := exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	child.Env = append(os.Environ(), inNamespaces+"="+t.Name(), "GORACE="+raceOptions())
-	child.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | flags,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
-	}
+	child.SysProcAttr = attributes
 	out, err := child.CombinedOutput()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		t.Skipf("needs user namespaces: %v", err)
@@ -49,6 +55,9 @@ func withNamespaces(t *testing.T, flags uintptr) bool {
 	}
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("in namespaces of its own: %v\n%s", err, out)
+	}
+	for _, survived := range regexp.MustCompile(`survived: .*`).FindAll(out, -1) {
+		t.Logf("%s", survived)
 	}
 	return false
 }
