@@ -25,6 +25,7 @@ type execution struct {
 	exitedAt  time.Time     // when; set before
 	done      chan struct{} // Exit is in the log
 	settled   chan struct{} // what is kept is where it will stay
+	unsaved   bool          // or could not be put there while somebody may still come for it
 	// ended records the outcome, before anybody can read it.
 	ended func(wire.ExitStatus)
 

@@ -410,7 +410,7 @@ func (w *history) check(*rapid.T) {
 	}
 }
 
-// end reads every handle to its end, and leaves nothing running.
+// end reads every handle to its end, and leaves nothing running and nothing in files.
 func (w *history) end() {
 	for _, h := range w.handles {
 		for range 100_000 {
@@ -418,6 +418,17 @@ func (w *history) end() {
 				break
 			}
 		}
+		h.proc.Close()
+	}
+	w.handles = nil
+	w.restart(nil)
+	for who, f := range w.known {
+		if err := w.as(who.principal).Remove(w.Context(), wire.ExecRef{ID: who.id}); err != nil && !f.failed {
+			w.Errorf("remove: %v", err)
+		}
+	}
+	if n := w.backend.StoreUsed(); n != 0 {
+		w.Errorf("%d bytes of files are left when every result is removed", n)
 	}
 	w.leave()
 }

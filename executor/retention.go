@@ -69,16 +69,25 @@ func (t *table) leave(x *execution) {
 
 // retire gives back the memory of an exec that is in files, and that nobody uses. Callers hold mu.
 func (t *table) retire(e *entry) {
-	if e.exec != nil && e.users == 0 && t.files != nil && isClosed(e.exec.settled) {
-		e.exec = nil
+	x := e.exec
+	if x == nil || e.users > 0 || t.files == nil || !isClosed(x.settled) {
+		return
 	}
+	if x.unsaved { // while somebody read it, there was no room for all of it: keep what fits
+		x.log.SetFree(true)
+		if err := x.log.Settle(); err != nil {
+			t.cfg.Log.Error("the output of an exec could not be kept whole", "exec", e.ID, "err", err)
+		}
+	}
+	e.exec = nil
 }
 
 // putAway waits for the end of an exec, and moves what is kept of it to its files.
 func (t *table) putAway(e *entry, x *execution) {
 	<-x.done
 	if err := x.log.Settle(); err != nil {
-		t.cfg.Log.Error("the output of an exec could not be kept whole", "exec", e.ID, "err", err)
+		x.unsaved = true // set before settled is closed
+		t.cfg.Log.Warn("the output of an exec stays in memory until nobody reads it", "exec", e.ID, "err", err)
 	}
 	if err := x.log.Err(); err != nil {
 		t.cfg.Log.Error("the output of an exec could not be written: a part of it is lost", "exec", e.ID, "err", err)
