@@ -51,6 +51,7 @@ type Remote struct {
 	instance wire.ID
 	telling  sync.Mutex // one call of Interrupted at a time
 	attempts atomic.Uint64
+	epochs   epochs
 
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc

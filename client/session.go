@@ -56,18 +56,22 @@ type opening func(clock time.Duration, epoch wire.ID) wire.Message
 // the executor does not know any more is replaced by one fresh handshake; a second such answer
 // is an error.
 func (r *Remote) open(ctx context.Context, make opening) (*channel, wire.Message, error) {
-	for fresh := false; ; fresh = true {
-		ch, answer, err := r.tryOpen(ctx, fresh, make)
-		if err != nil {
-			code := wire.CodeOf(err)
-			if again := code == wire.CodeNoChannel || code == wire.CodeLate; again && !fresh && !isRelayRefusal(err) {
-				continue
-			}
-			return nil, nil, err
-		}
-		return ch, answer, nil
+	ch, answer, first := r.tryOpen(ctx, false, make)
+	if code := wire.CodeOf(first); first == nil || code != wire.CodeNoChannel && code != wire.CodeLate || isRelayRefusal(first) {
+		return ch, answer, first
 	}
+	ch, answer, err := r.tryOpen(ctx, true, make)
+	if err != nil && !isVerdict(first) {
+		err = &afterUnproven{err}
+	}
+	return ch, answer, err
 }
+
+// afterUnproven marks errors of the try that follows an answer which anybody on the way can have
+// given: the first message may have been carried out.
+type afterUnproven struct{ error }
+
+func (e *afterUnproven) Unwrap() error { return e.error }
 
 func (r *Remote) tryOpen(ctx context.Context, fresh bool, make opening) (*channel, wire.Message, error) {
 	known, found, err := r.sessionOrTurn(ctx, fresh)

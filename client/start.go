@@ -2,10 +2,41 @@ package client
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
 )
+
+// epochs are the state epochs in which ids were first tried, of the latest few thousand.
+type epochs struct {
+	mu    sync.Mutex
+	of    map[wire.ExecID]wire.ID
+	order []wire.ExecID
+}
+
+const epochsKept = 4096
+
+// first is the epoch in which id was first tried: this one, unless there was one before.
+func (e *epochs) first(id wire.ExecID, now wire.ID) wire.ID {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if epoch, tried := e.of[id]; tried {
+		return epoch
+	}
+	if e.of == nil {
+		e.of = make(map[wire.ExecID]wire.ID)
+	}
+	if len(e.order) == epochsKept {
+		delete(e.of, e.order[0])
+		e.order = append(e.order[:0], e.order[1:]...)
+	}
+	e.of[id] = now
+	e.order = append(e.order, id)
+	return now
+}
 
 // startAtMost is for how long after its first try a Start may be repeated: an executor
 // remembers longer what it started (PROTOCOL.md 9.8).
@@ -14,7 +45,8 @@ const startAtMost = 24 * time.Hour
 // Start implements wire.ExecBackend. Once the request may have arrived and its answer is lost it
 // is repeated, which starts nothing twice, until there is an answer, ctx ends or the patience is
 // over. An error that is wire.ErrLost means that the command may be running; any other, that
-// it is not, unless its code is CodeUnknown.
+// it is not, unless its code is CodeUnknown. One is the relay's word alone: that the circuit which would
+// have carried the request could not be opened.
 func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess, error) {
 	p, err := p.Normalize()
 	if err != nil {
@@ -22,15 +54,18 @@ func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess
 	}
 	m := wire.NewStart(p)
 	m.Instance = r.instance
-	tried := false
+	sent := 0
 	request := func(clock time.Duration, epoch wire.ID) wire.Message {
-		if !tried { // another epoch later on means that the executor may have forgotten this one
-			tried, m.Epoch = true, epoch
-		}
+		sent++
+		// Another epoch later on means that the executor may have forgotten this id.
+		m.Epoch = r.epochs.first(p.ID, epoch)
 		m.Deadline, m.Attempt = deadline(clock), r.attempts.Add(1)
 		return m
 	}
 	ch, answer, err := r.open(ctx, request)
+	if err != nil && leavesDoubt(err, sent) {
+		err = &lossError{reason: plain(err)}
+	}
 	if err != nil && isLost(err) && r.patience >= 0 && ctx.Err() == nil {
 		ch, answer, err = r.startAgain(ctx, p.ID, request, err)
 	}
@@ -38,6 +73,14 @@ func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess
 		return nil, plain(err)
 	}
 	return r.begin(ch, answer, wire.AttachOptions{Control: true})
+}
+
+// leavesDoubt reports whether a request that was sent so often may have been carried out, although err
+// is no loss. Only what the executor says inside Noise is proof: no_channel, and every reason why another
+// circuit or handshake failed after it, can come from whoever carries the bytes.
+func leavesDoubt(err error, sent int) bool {
+	_, after := errors.AsType[*afterUnproven](err)
+	return sent > 0 && !isVerdict(err) && !isLost(err) && !errors.Is(err, noiseconn.ErrUnsendable) && (after || !isRelayRefusal(err))
 }
 
 // startAgain repeats a request whose answer was lost for a reason.

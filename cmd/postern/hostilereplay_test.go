@@ -193,16 +193,16 @@ func TestRelaysWordAboutAStartStartsNothingTwice(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		how      []treatment // of one circuit after the other, the last one of all others
-		believed bool        // a hole: the client takes the relay's word that nothing was started
+		believed bool        // the client takes the relay's word that nothing was started
 	}{
 		{"no channel, then all is well", []treatment{{say: noChannel}, {}}, false},
 		{"a copy first, then all is well", []treatment{{copy: true}, {}}, false},
 		{"no answer", []treatment{{deaf: true}}, false},
 		{"no such circuit", []treatment{{reply: wire.CodeUnreachable}}, true},
-		{"no channel, then no circuit", []treatment{{say: noChannel}, {reply: wire.CodeUnreachable}}, true},
-		{"no channel, then no handshake", []treatment{{say: noChannel}, {say: noChannel}}, true},
-		{"a copy first, then no handshake", []treatment{{copy: true}, {deaf: true}}, true},
-		{"another version", []treatment{{say: version}}, true},
+		{"no channel, then no circuit", []treatment{{say: noChannel}, {reply: wire.CodeUnreachable}}, false},
+		{"no channel, then no handshake", []treatment{{say: noChannel}, {say: noChannel}}, false},
+		{"a copy first, then no handshake", []treatment{{copy: true}, {deaf: true}}, false},
+		{"another version", []treatment{{say: version}}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withHostileRelay(t, func(t *testing.T, r *hostileRelay) {
