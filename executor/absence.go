@@ -26,8 +26,11 @@ func (x *execution) claim(p *LocalProcess, c claim) error {
 	case c.generation != 0 && c.generation < x.generation && x.claimer != c.instance:
 		return wire.Errorf(wire.CodeSuperseded, "another client took over")
 	}
-	if x.claims == nil || len(x.claims) >= maxInstances { // forgetting only allows an old attempt to win
+	if x.claims == nil {
 		x.claims = make(map[wire.ID]uint64)
+	}
+	if _, known := x.claims[c.instance]; !known && len(x.claims) >= maxInstances {
+		clear(x.claims) // forgetting only allows an old attempt to win
 	}
 	x.claims[c.instance], x.claimer = c.attempt, c.instance
 	if x.controller != nil {
@@ -39,7 +42,7 @@ func (x *execution) claim(p *LocalProcess, c claim) error {
 	if x.timer != nil {
 		x.timer.Stop()
 	}
-	if !isClosed(x.exited) {
+	if !isClosed(x.exited) && x.cause == 0 { // one that is being ended must not wait for anybody
 		x.log.SetFree(false)
 	}
 	return nil
@@ -92,15 +95,10 @@ func (x *execution) awaitReturn() {
 
 func (x *execution) expire() {
 	x.mu.Lock()
-	returned := x.controller != nil
-	x.mu.Unlock()
-	if returned {
+	defer x.mu.Unlock()
+	if x.controller != nil {
 		return
 	}
-	x.terminate(wire.CauseTerminated, 0)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.controller == nil {
-		x.log.SetFree(true) // or a command blocked on its output could not even trap TERM
-	}
+	_ = x.terminateLocked(wire.CauseTerminated, 0) // fails only when it has ended
+	x.log.SetFree(true)                            // or a command blocked on its output could not even trap TERM
 }

@@ -25,14 +25,15 @@ type conversation struct {
 
 	process *LocalProcess
 	claim   claim
-	poke    chan struct{} // something for the writer in replies, stop or acked
-	acked   atomic.Uint64 // by the client
+	poke    chan struct{} // something for the writer in replies or acked
+	acked   atomic.Uint64 // by the client, of what was sent
+	sent    atomic.Uint64 // the highest number
 	flight  flight        // the writer's
 
 	mu      sync.Mutex
 	replies []wire.Message
+	ended   *wire.Error // before the handle came
 	acting  bool        // a request is being carried out; its answer comes before Exit
-	stop    *wire.Error // end the conversation, and say this
 }
 
 const maxReplies = 256
@@ -64,23 +65,15 @@ func (c *conversation) serve(ctx context.Context) error {
 	if err := c.authorized(); err != nil {
 		return c.refuse(err)
 	}
-	switch m := first.(type) {
-	case *wire.Start:
-		c.claim = claim{instance: m.Instance, attempt: m.Attempt}
-		c.process, err = c.backend.start(ctx, m.Params(), c.claim, m.Epoch)
-		if err == nil {
-			err = c.stillAuthorized()
-		}
-	case *wire.Attach:
-		c.claim = claim{m.Instance, m.Attempt, m.Generation}
-		c.process, err = c.backend.attach(wire.ExecRef{ID: m.ID, Owner: m.Owner}, m.Control, c.claim)
-	case *wire.Control:
+	if m, ok := first.(*wire.Control); ok {
 		return c.control(ctx, m)
 	}
+	process, err := c.begin(ctx, first)
 	if err != nil {
 		return c.refuse(err)
 	}
-	defer c.process.Close()
+	defer process.Close()
+	c.adopt(process)
 	after := uint64(0)
 	if m, ok := first.(*wire.Attach); ok && (m.LogEpoch == nil || *m.LogEpoch == c.process.x.epoch) {
 		after = m.After
@@ -88,15 +81,24 @@ func (c *conversation) serve(ctx context.Context) error {
 	return c.run(ctx, after)
 }
 
-// stillAuthorized ends what was started while its key was removed: whoever ends the commands of
-// a removed key may have come before this one was in the table.
-func (c *conversation) stillAuthorized() error {
-	err := c.authorized()
-	if err != nil {
-		_ = c.process.x.terminate(wire.CauseRevoked, 0) // fails only when it has ended
-		c.process.Close()
+// begin starts or finds the exec that the first message is about.
+func (c *conversation) begin(ctx context.Context, first wire.Message) (*LocalProcess, error) {
+	if m, ok := first.(*wire.Attach); ok {
+		c.claim = claim{m.Instance, m.Attempt, m.Generation}
+		return c.backend.attach(wire.ExecRef{ID: m.ID, Owner: m.Owner}, m.Control, c.claim)
 	}
-	return err
+	m := first.(*wire.Start) // openingDeadline knows no other
+	c.claim = claim{instance: m.Instance, attempt: m.Attempt}
+	p, err := c.backend.start(ctx, m.Params(), c.claim, m.Epoch)
+	if denied := c.authorized(); denied != nil {
+		// Whoever ended the commands of the removed key may have come before this one was in the table.
+		c.backend.endOwn(wire.CauseRevoked)
+		if err == nil {
+			p.Close()
+		}
+		return nil, denied
+	}
+	return p, err
 }
 
 // openingDeadline is by when the first message of a channel had to arrive.
@@ -139,6 +141,7 @@ func (c *conversation) run(ctx context.Context, after uint64) error {
 		}
 	})
 	err := c.read()
+	c.conn.SetWriteDeadline(time.Now().Add(wire.PingSilence)) // who has left may not read any more either
 	cancel()
 	if err == io.EOF {
 		err = nil // the client detached
@@ -159,14 +162,28 @@ func endCode(err error) wire.Code {
 	return wire.CodeOf(err)
 }
 
-// end makes the writer say why, and end the conversation.
+// end takes the handle away, also one that is still to come; the writer says why, and what the reader gets
+// is void.
 func (c *conversation) end(e *wire.Error) {
 	c.mu.Lock()
-	if c.stop == nil {
-		c.stop = e
-	}
+	c.ended = e
+	p := c.process
 	c.mu.Unlock()
-	c.wake()
+	if p != nil {
+		p.end(e)
+		p.Close() // the exec is nobody's from now on, however long the channel lives
+	}
+}
+
+func (c *conversation) adopt(p *LocalProcess) {
+	c.mu.Lock()
+	c.process = p
+	ended := c.ended
+	c.mu.Unlock()
+	if ended != nil {
+		p.end(ended)
+		p.Close()
+	}
 }
 
 func (c *conversation) reply(m wire.Message) error {
@@ -199,6 +216,9 @@ func (c *conversation) read() error {
 		if err != nil {
 			return err
 		}
+		if err := c.process.usable(); wire.CodeOf(err) == wire.CodeRevoked {
+			return err // it has had the time to read why
+		}
 		if err := c.handle(m); err != nil {
 			return err
 		}
@@ -218,7 +238,7 @@ func (c *conversation) handle(m wire.Message) error {
 		if p.control && p.usable() == nil {
 			p.x.log.Ack(m.Seq)
 		}
-		c.acked.Store(max(c.acked.Load(), m.Seq)) // nobody else stores
+		c.acked.Store(max(c.acked.Load(), min(m.Seq, c.sent.Load()))) // nobody else stores
 		c.wake()
 	case *wire.Resize:
 		return c.request(m.Request, func() error { return p.Resize(context.Background(), m.Size) })
@@ -240,15 +260,15 @@ func (c *conversation) handle(m wire.Message) error {
 // What comes for a command that reads no more is dropped: InputAck says so.
 func (c *conversation) input(m *wire.Input) error {
 	p := c.process
-	if !p.control || p.usable() != nil {
-		return nil // superseded: late messages are void
+	if !p.control || p.usable() != nil || p.x.run == nil {
+		return nil // superseded: late messages are void; or it ended long ago
 	}
 	if p.x.input == nil {
 		return errNoStdin
 	}
-	n, err := p.x.input.offer(m.Offset, m.Data)
+	n, err := p.offer(m.Offset, m.Data)
 	switch {
-	case errors.Is(err, wire.ErrStdinClosed):
+	case errors.Is(err, wire.ErrStdinClosed), p.usable() != nil:
 		return nil
 	case err != nil:
 		return err

@@ -31,6 +31,7 @@ type execution struct {
 
 	loading sync.Once
 	load    func() // opens log and epoch of an exec that ended before
+	loadErr error
 
 	mu         sync.Mutex
 	controller *LocalProcess              // nil: detached
@@ -44,6 +45,7 @@ type execution struct {
 	cause      wire.Cause    // why postern ended it; zero: it did not
 	limit      *time.Timer
 	kill       *time.Timer
+	killAt     time.Time
 	endedAt    time.Time
 	absence
 }
@@ -145,7 +147,7 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 			left -= time.Since(begin)
 		}
 		n = x.allowOutput(n)
-		if n > len(buf)/4 {
+		if n > len(buf)*3/4 { // else it would hold much more than the log counts
 			x.log.Append(p.Stream, buf[:n:n])
 			buf = make([]byte, wire.MaxChunk)
 		} else if n > 0 {
@@ -189,20 +191,26 @@ func (x *execution) allowOutput(n int) int {
 func (x *execution) terminate(cause wire.Cause, grace time.Duration) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	return x.terminateLocked(cause, grace)
+}
+
+func (x *execution) terminateLocked(cause wire.Cause, grace time.Duration) error {
 	if isClosed(x.exited) {
 		return errEnded
 	}
-	if grace <= 0 {
+	if grace <= 0 || grace > maxKillAfter {
 		grace = x.killAfter
 	}
 	if x.cause == 0 {
 		x.cause = cause
 	}
 	err := x.run.SignalAll("TERM")
-	if x.kill == nil {
-		x.kill = time.AfterFunc(grace, func() { x.run.Kill() })
-	} else {
-		x.kill.Reset(min(grace, x.killAfter))
+	switch at := time.Now().Add(grace); {
+	case x.kill == nil:
+		x.kill, x.killAt = time.AfterFunc(grace, func() { x.run.Kill() }), at
+	case at.Before(x.killAt): // never later than it was to be
+		x.kill.Reset(grace)
+		x.killAt = at
 	}
 	return err
 }

@@ -155,6 +155,11 @@ func (l *Local) Remove(ctx context.Context, ref wire.ExecRef) error {
 	return l.table.remove(ctx, l.caller, ref)
 }
 
+// endOwn ends what the caller's key has started.
+func (l *Local) endOwn(cause wire.Cause) {
+	l.table.endUnauthorized(func(key string) bool { return key != l.caller.Key }, cause)
+}
+
 // claim tells apart the attempts of one client process; the zero value is a fresh one.
 type claim struct {
 	instance   wire.ID

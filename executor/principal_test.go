@@ -4,8 +4,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/postern-relay/postern/executor"
+	"github.com/postern-relay/postern/executor/executortest"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -149,3 +151,99 @@ func TestControlRequestActsOnceOnAnyChannel(t *testing.T) {
 
 // name is the guest's principal while its line says nothing else.
 func (g *guest) name() string { return g.key.Public().String() }
+
+func TestStartIsRepeatedAlsoWhenItsPrincipalHasAnotherNameSince(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		g := m.newGuest()
+		p := command("sleep", "1h")
+		c := g.open(g.start(p))
+		want[*wire.Started](t, c)
+		c.Reset(wire.CodeUnknown)
+		synctest.Wait()
+		m.admitLines("as=ci " + g.name())
+		if s := want[*wire.Started](t, g.open(g.start(p))); s.Owner != g.name() {
+			t.Errorf("the owner is %q, want who started it", s.Owner)
+		}
+		if n := m.runner.Starts(); n != 1 {
+			t.Errorf("%d starts, want 1", n)
+		}
+	})
+}
+
+// What a removed key holds is taken away at once: also an exec that another key started, and also on a
+// channel whose session was dropped long ago.
+func TestRemovedKeyLosesItsHandlesWhateverTheirSessionAndExec(t *testing.T) {
+	onMachine(t, func(t *testing.T, m *machine) {
+		owner, thief := m.newGuest(), m.newGuest()
+		m.admitLines("as=ci "+owner.name(), "as=ci "+thief.name())
+		p := command("stubborn", "100h")
+		c := owner.open(owner.start(p))
+		want[*wire.Started](t, c)
+		c.Reset(wire.CodeUnknown)
+		synctest.Wait()
+		held := thief.open(thief.attach(p.ID, 0, true))
+		want[*wire.Started](t, held)
+		want[*wire.Output](t, held)
+		thief.keepTalking(held)
+		go func() { // a client reads, whatever comes
+			for {
+				if m, err := held.Recv(); err != nil {
+					return
+				} else if r, ok := m.(*wire.Refused); ok && r.Code != wire.CodeRevoked {
+					t.Errorf("refused with %v", r.Code)
+				}
+			}
+		}()
+		<-time.After(wire.SessionAge + time.Minute)
+		m.newGuest().first.Reset(wire.CodeCancelled) // somebody comes, and old sessions go
+		m.admitLines("as=ci " + owner.name())
+		m.Recheck()
+		synctest.Wait()
+		_ = held.Send(&wire.SignalMessage{Request: 1, Signal: "HUP"}) // the channel may be gone already
+		<-time.After(10 * time.Second)
+		b := m.backend.As(executor.Caller{Principal: "ci"})
+		infos, err := b.List(t.Context())
+		if err != nil || len(infos) != 1 || infos[0].Exit != nil || infos[0].Attached {
+			t.Fatalf("listed %+v, %v; want it running, and nobody's", infos, err)
+		}
+		v, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := v.Read(t.Context(), wire.ReadRequest{}); err != nil || len(r.Chunks) != 1 {
+			t.Errorf("the command has printed %d pieces, %v: the removed key's signal reached it", len(r.Chunks), err)
+		}
+		v.Close()
+	})
+}
+
+func TestClientsTimeToKillBindsNobodyElse(t *testing.T) {
+	inBubble(t, executor.LocalConfig{}, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
+		p := command("stubborn", "1000h")
+		p.KillAfter, p.Grace = 500*time.Hour, time.Minute
+		h := begin(t, b, p)
+		viewer, err := b.Attach(t.Context(), p.ID, wire.AttachOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for range 10 { // asking again does not put it off
+			if err := h.Terminate(t.Context(), 5*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(time.Second)
+		}
+		start := time.Now()
+		if exit, err := viewer.Wait(t.Context()); err != nil || exit.Signal != "KILL" || time.Since(start) > 5*time.Minute {
+			t.Errorf("ended %v, %v after %v", exit, err, time.Since(start))
+		}
+		q := p
+		q.ID = wire.NewExecID()
+		begin(t, b, q)
+		start = time.Now()
+		b.Close()
+		if took := time.Since(start); took > wire.DefaultKillAfter {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}

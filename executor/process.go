@@ -2,6 +2,7 @@ package executor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -89,7 +90,7 @@ func (p *LocalProcess) Write(ctx context.Context, offset uint64, b []byte) error
 	b = bytes.Clone(b) // the caller may use its buffer again
 	for {
 		changed := p.x.input.changed()
-		n, err := p.x.input.offer(offset, b)
+		n, err := p.offer(offset, b)
 		if err != nil || n == len(b) {
 			return err
 		}
@@ -103,6 +104,17 @@ func (p *LocalProcess) Write(ctx context.Context, offset uint64, b []byte) error
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// offer is the input queue's, for the controller of this moment only: what an older one says after
+// another took over would take the place of the new one's bytes.
+func (p *LocalProcess) offer(offset uint64, b []byte) (int, error) {
+	p.x.mu.Lock()
+	defer p.x.mu.Unlock()
+	if p.x.controller != p {
+		return 0, cmp.Or(p.usable(), wire.ErrClosed)
+	}
+	return p.x.input.offer(offset, b)
 }
 
 var errNoStdin = wire.Errorf(wire.CodeBadRequest, "the command was started without standard input")

@@ -28,11 +28,17 @@ const maxInstances = 1024
 func (x *execution) request(instance wire.ID, number uint64, do func() error) error {
 	x.mu.Lock()
 	r := &x.requests
-	if r.byInstance == nil || len(r.byInstance) >= maxInstances {
+	if r.byInstance == nil {
 		r.byInstance = make(map[wire.ID]*answered)
 	}
 	a := r.byInstance[instance]
 	if a == nil {
+		for other := range r.byInstance { // any one
+			if len(r.byInstance) < maxInstances {
+				break
+			}
+			delete(r.byInstance, other)
+		}
 		a = &answered{errs: make(map[uint64]error)}
 		r.byInstance[instance] = a
 	}

@@ -208,3 +208,67 @@ func TestDamagedStateIsRefusedBeforeAnythingRuns(t *testing.T) {
 		}
 	}
 }
+
+// Whatever took the files away, the exit status alone must not look like a command that printed nothing.
+func TestOutputThatIsMissingAfterARestartIsAGap(t *testing.T) {
+	cfg := executor.LocalConfig{State: t.TempDir()}
+	inBubble(t, cfg, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
+		small, large := command("echo", "words"), command("flood", "1000000")
+		for _, p := range []wire.ExecParams{small, large} {
+			h := begin(t, b, p)
+			await(t, h)
+			h.Close()
+		}
+		synctest.Wait()
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(cfg.State, "execs", "output", "*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no files: %v", err)
+		}
+		for _, f := range files {
+			info, err := os.Stat(f)
+			if err == nil {
+				err = os.Truncate(f, info.Size()/2)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		b = reopen(t, b, cfg)
+		for _, p := range []wire.ExecParams{small, large} {
+			h := begin(t, b, p)
+			gap := false
+			for e, err := range h.Events(t.Context(), 0) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				gap = gap || e.Gap != nil
+				if e.Exit != nil && (!gap || e.Exit.Code != 0) {
+					t.Errorf("%s: ended %v, a gap was told: %v", p.Argv[0], *e.Exit, gap)
+				}
+			}
+			h.Close()
+		}
+	})
+}
+
+func TestNoWordOfACommandIsInTheState(t *testing.T) {
+	cfg := executor.LocalConfig{State: t.TempDir()}
+	inBubble(t, cfg, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
+		for _, p := range []wire.ExecParams{command("no-such-SECRET"), command("true", "SECRET")} {
+			p.Env = []string{"TOKEN=SECRET"}
+			if h, err := b.Start(t.Context(), p); err == nil {
+				await(t, h)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	content, err := os.ReadFile(filepath.Join(cfg.State, "execs", "journal"))
+	if err != nil || bytes.Contains(content, []byte("SECRET")) {
+		t.Errorf("a word of a command is in the journal, %v", err)
+	}
+}

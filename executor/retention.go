@@ -28,11 +28,24 @@ func (t *table) use(e *entry) (*execution, error) {
 	x, err := t.enter(e)
 	if err == nil && x.load != nil {
 		x.loading.Do(x.load)
-		if x.log == nil {
+		switch {
+		case x.loadErr != nil:
+			t.unload(x)
+			return nil, x.loadErr
+		case x.log == nil:
 			return nil, errSwept // forgotten at this moment
 		}
 	}
 	return x, err
+}
+
+// unload lets the next user try again.
+func (t *table) unload(x *execution) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entry(x.info.ID, x.info.Owner); e != nil && e.exec == x {
+		e.exec, e.users = nil, 0
+	}
 }
 
 func (t *table) enter(e *entry) (*execution, error) {
@@ -43,8 +56,10 @@ func (t *table) enter(e *entry) (*execution, error) {
 		return nil, e.refused
 	case e.exec == nil && e.Forgotten, e.Outcome == nil && e.exec == nil:
 		return nil, errSwept
+	case e.exec == nil && e.failure != nil:
+		return nil, e.failure
 	case e.exec == nil && e.Outcome.Status == nil:
-		return nil, &wire.Error{Code: e.Outcome.Code, Text: e.Outcome.Text}
+		return nil, wire.Errorf(e.Outcome.Code, "the command could not be started (%v)", e.Outcome.Code)
 	case e.exec == nil:
 		e.exec = t.restore(e)
 	}
@@ -73,7 +88,11 @@ func (t *table) retire(e *entry) {
 	if x == nil || e.users > 0 || t.files == nil || !isClosed(x.settled) {
 		return
 	}
-	if x.unsaved { // while somebody read it, there was no room for all of it: keep what fits
+	if x.unsaved && !e.taken && t.unsaved < maxUnsaved { // there was no room for all of it, and somebody may come
+		t.unsaved++
+		return
+	}
+	if x.unsaved {
 		x.log.SetFree(true)
 		if err := x.log.Settle(); err != nil {
 			t.cfg.Log.Error("the output of an exec could not be kept whole", "exec", e.ID, "err", err)
@@ -82,10 +101,23 @@ func (t *table) retire(e *entry) {
 	e.exec = nil
 }
 
+// maxUnsaved is how many ended execs may wait in memory, a window of output each, because there is no room for
+// them in files. It only ever counts up: a store that is full so often needs its owner.
+const maxUnsaved = 16
+
 // putAway waits for the end of an exec, and moves what is kept of it to its files.
 func (t *table) putAway(e *entry, x *execution) {
 	<-x.done
-	if err := x.log.Settle(); err != nil {
+	err := x.log.Settle()
+	if err != nil {
+		t.mu.Lock()
+		room := t.files != nil && t.makeRoom()
+		t.mu.Unlock()
+		if room {
+			err = x.log.Settle()
+		}
+	}
+	if err != nil {
 		x.unsaved = true // set before settled is closed
 		t.cfg.Log.Warn("the output of an exec stays in memory until nobody reads it", "exec", e.ID, "err", err)
 	}
@@ -111,9 +143,10 @@ func (t *table) restore(e *entry) *execution {
 			Window: wire.OutputWindow, Keep: wire.OutputKeep, Files: t.files, Name: name, MaxBytes: t.cfg.LogBytes,
 		})
 		if err != nil {
-			t.cfg.Log.Error("the output of an exec cannot be read", "exec", x.info.ID, "err", err)
-			log = execlog.New(execlog.Config{Window: wire.OutputWindow, Keep: wire.OutputKeep})
-		} else if repair != (execlog.Repair{}) {
+			x.loadErr = wire.Errorf(wire.CodeInternal, "the output of exec %s cannot be read at the moment: %v", x.info.ID, err)
+			return
+		}
+		if repair != (execlog.Repair{}) {
 			t.cfg.Log.Warn("the output of an exec was torn by a crash and is cut off there", "exec", x.info.ID, "repair", repair)
 		}
 		// Numbers mean the same as before where nothing is missing at the end: after an end that was
@@ -121,6 +154,9 @@ func (t *table) restore(e *entry) *execution {
 		whole := last == log.LastSeq()+1 || last == 0 && log.LastSeq() > 0 && boot == t.journal.Boot()
 		if !whole {
 			epoch = wire.ID(wire.NewExecID())
+			if last > 0 {
+				log.Lose(last - 1) // for whoever reads from the beginning
+			}
 		}
 		log.SetFree(true)
 		log.End(status)
@@ -147,7 +183,7 @@ func (e *entry) info() wire.ExecInfo {
 // logName is what the files of an exec are called: its id, and of whose it is.
 func (e *entry) logName() string {
 	owner := sha256.Sum256([]byte(e.Principal))
-	return e.ID.String() + "-" + hex.EncodeToString(owner[:4])
+	return e.ID.String() + "-" + hex.EncodeToString(owner[:16])
 }
 
 // remove forgets the result of an exec that has ended.
@@ -183,6 +219,11 @@ func (t *table) forget(e *entry) {
 		return
 	}
 	e.Forgotten = true
+	if t.journal != nil { // first: files without an entry are removed at the next start, an entry without files is a loss
+		if err := t.journal.Forget(e.key()); err != nil {
+			t.cfg.Log.Error("the removal of a result could not be recorded", "exec", e.ID, "err", err)
+		}
+	}
 	if e.exec != nil {
 		e.exec.forget()
 		e.exec, e.users = nil, 0
@@ -190,11 +231,6 @@ func (t *table) forget(e *entry) {
 	if t.files != nil {
 		if err := t.files.Remove(e.logName()); err != nil {
 			t.cfg.Log.Error("the output of an exec could not be removed", "exec", e.ID, "err", err)
-		}
-	}
-	if t.journal != nil {
-		if err := t.journal.Forget(e.key()); err != nil {
-			t.cfg.Log.Error("the removal of a result could not be recorded", "exec", e.ID, "err", err)
 		}
 	}
 	e.Roots = nil // a tombstone needs little
@@ -209,10 +245,12 @@ func (t *table) sweepNow() {
 // sweep forgets results after Keep, and ids after tombstoneAge. Callers hold mu.
 func (t *table) sweep() {
 	now := time.Now()
-	if t.closed || now.Sub(t.swept) < sweepEvery {
+	if t.closed || now.Before(t.nextSweep) {
 		return
 	}
-	t.swept = now
+	defer func() { // a sweep of a million entries takes a second: then less often
+		t.nextSweep = time.Now().Add(max(sweepEvery, 100*time.Since(now)))
+	}()
 	up := t.uptime()
 	if t.journal != nil && up-t.ticked > time.Hour {
 		t.ticked = up

@@ -1,6 +1,8 @@
 package executor
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,7 +20,6 @@ type session struct {
 	open       int           // conversations
 	used       time.Duration // on the session clock
 	replacedAt time.Duration // zero: not replaced
-	stop       map[*conversation]struct{}
 }
 
 // sessions is the table of them. Sessions that may open no channel any more are dropped when
@@ -27,12 +28,14 @@ type sessions struct {
 	mu    sync.Mutex
 	byID  map[wire.ID]*session
 	byKey map[keys.PublicKey][]*session
-	open  int           // conversations of all, dropped sessions included
-	idle  chan struct{} // closed when open gets to zero; nil when nobody waits
+	// channels are the open conversations of each client: a session may be dropped before them.
+	channels map[keys.PublicKey]map[*conversation]struct{}
+	open     int           // conversations of all, dropped sessions included
+	idle     chan struct{} // closed when open gets to zero; nil when nobody waits
 }
 
 func newSessions() *sessions {
-	return &sessions{byID: make(map[wire.ID]*session), byKey: make(map[keys.PublicKey][]*session)}
+	return &sessions{byID: make(map[wire.ID]*session), byKey: make(map[keys.PublicKey][]*session), channels: make(map[keys.PublicKey]map[*conversation]struct{})}
 }
 
 // add takes in a new session. Over the limit of its key the one that was idle longest makes
@@ -130,10 +133,10 @@ func (t *sessions) enter(s *session, c *conversation) {
 	t.open++
 	s.open++
 	s.used = s.Clock()
-	if s.stop == nil {
-		s.stop = make(map[*conversation]struct{})
+	if t.channels[s.client] == nil {
+		t.channels[s.client] = make(map[*conversation]struct{})
 	}
-	s.stop[c] = struct{}{}
+	t.channels[s.client][c] = struct{}{}
 }
 
 func (t *sessions) leave(s *session, c *conversation) {
@@ -144,7 +147,9 @@ func (t *sessions) leave(s *session, c *conversation) {
 	}
 	s.open--
 	s.used = s.Clock()
-	delete(s.stop, c)
+	if delete(t.channels[s.client], c); len(t.channels[s.client]) == 0 {
+		delete(t.channels, s.client)
+	}
 	if s.expired() {
 		t.drop(s)
 	}
@@ -174,12 +179,18 @@ func (t *sessions) revoke(allowed func(keys.PublicKey) bool) (ended []*conversat
 		}
 		clients = append(clients, client)
 		for _, s := range mine {
-			for c := range s.stop {
-				ended = append(ended, c)
-			}
 			delete(t.byID, s.ID())
 		}
 		delete(t.byKey, client)
+	}
+	for client, channels := range t.channels {
+		if allowed(client) {
+			continue
+		}
+		if !slices.Contains(clients, client) {
+			clients = append(clients, client)
+		}
+		ended = slices.AppendSeq(ended, maps.Keys(channels))
 	}
 	return ended, clients
 }

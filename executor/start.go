@@ -12,6 +12,9 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
+// maxKillAfter bounds what a client may have between TERM and KILL.
+const maxKillAfter = 10 * time.Minute
+
 // launchTime bounds the making of a process. A start that is recorded is carried out even if
 // whoever asked for it has gone: he will come back and ask again.
 const launchTime = 30 * time.Second
@@ -25,7 +28,7 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	}
 	t.mu.Lock()
 	t.sweep()
-	if e := t.entry(p.ID, c.Principal); e != nil {
+	if e := t.earlier(p.ID, c); e != nil {
 		same := e.sameRequest(hash)
 		t.mu.Unlock()
 		return t.repeat(ctx, e, same)
@@ -56,9 +59,21 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	x.setReachable(t.reachable)
 	t.ending.Go(func() { t.putAway(e, x) })
 	if t.closed {
-		x.terminate(wire.CauseTerminated, 0)
+		x.terminate(wire.CauseTerminated, wire.DefaultKillAfter)
 	}
 	return x, nil
+}
+
+// earlier is what this caller started under this id before: also under another principal, which its line
+// in authorized_clients may have named at that time. Callers hold mu.
+func (t *table) earlier(id wire.ExecID, c Caller) *entry {
+	e := t.entry(id, c.Principal)
+	for _, other := range t.entries[id] {
+		if e == nil && c.Key != "" && other.Starter == c.Key {
+			e = other
+		}
+	}
+	return e
 }
 
 // admit decides whether a new exec may begin. Callers hold mu.
@@ -110,11 +125,11 @@ func (t *table) launch(ctx context.Context, e *entry, p wire.ExecParams) (*execu
 	run, err := t.cfg.Runner.Run(ctx, spec)
 	if err != nil {
 		t.recordFailure(e, err)
-		return nil, err
+		return nil, e.failure
 	}
 	x := newExecution(e.info(), run)
 	x.epoch, x.most = e.LogEpoch, t.cfg.MaxAbsence
-	x.killAfter = cmp.Or(p.KillAfter, wire.DefaultKillAfter)
+	x.killAfter = min(cmp.Or(p.KillAfter, wire.DefaultKillAfter), maxKillAfter)
 	x.log = execlog.New(execlog.Config{
 		Window: wire.OutputWindow, Keep: wire.OutputKeep, Files: t.files, Name: e.logName(),
 		Spill: t.files != nil && spills(p), OnFull: p.OnFull, MaxBytes: t.cfg.LogBytes,
@@ -150,11 +165,15 @@ func (t *table) record(e *entry, p wire.ExecParams, spec Spec, grace time.Durati
 
 // recordFailure keeps why a command could not be started: every retry gets the same answer.
 func (t *table) recordFailure(e *entry, err error) {
-	o := journal.Outcome{Code: wire.CodeInternal, Text: err.Error()}
-	if known, ok := errors.AsType[*wire.Error](err); ok {
-		o.Code, o.Text = known.Code, known.Text
+	o := journal.Outcome{Code: wire.CodeInternal}
+	e.failure = wire.Errorf(wire.CodeInternal, "%v", err) // cut to a size for people
+	switch known, ok := errors.AsType[*wire.Error](err); {
+	case ok:
+		o.Code, e.failure = known.Code, wire.Errorf(known.Code, "%s", known.Text)
+	case errors.Is(err, context.DeadlineExceeded): // it may have begun
+		o.Code, e.failure = wire.CodeUnknown, wire.Errorf(wire.CodeUnknown, "the start took too long and was given up")
 	}
-	t.recordOutcome(e, o)
+	t.recordOutcome(e, o) // without the text, which may have words of the command
 }
 
 // recordEnd comes before anybody can read Exit.

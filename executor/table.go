@@ -35,8 +35,9 @@ type table struct {
 	entries   map[wire.ExecID][]*entry // mostly one each: an id means something for its principal only
 	count     int
 	running   int
-	swept     time.Time
+	nextSweep time.Time
 	ticked    time.Duration  // when the running time was recorded last
+	unsaved   int            // ended execs that were kept in memory for want of room
 	reachable bool           // registered with a relay, or in no need of one
 	ending    sync.WaitGroup // those that put away what has ended
 }
@@ -46,6 +47,7 @@ type entry struct {
 	journal.Entry
 	ready   chan struct{}
 	refused error      // the start was not even recorded; the entry is gone from the table
+	failure error      // in the words of this process; set before ready is closed
 	exec    *execution // while it runs or is read; without files, as long as its result is kept
 	users   int        // of exec
 	command string     // for lists; only of this process's own
@@ -103,7 +105,10 @@ func (t *table) open() (err error) {
 	for key, j := range known {
 		e := &entry{Entry: *j, ready: closedChan}
 		t.add(e)
-		if e.Outcome == nil && !e.Forgotten {
+		if e.Outcome == nil && e.Forgotten { // its end could not be recorded: it is only an id
+			e.Outcome = &journal.Outcome{Uptime: e.Uptime}
+		}
+		if e.Outcome == nil {
 			lost++
 			o := journal.Outcome{Unix: time.Now().UnixMilli(), Status: &wire.ExitStatus{Cause: wire.CauseExecutorLost}}
 			if o, err = t.journal.End(key, o); err != nil {
@@ -202,7 +207,7 @@ func (t *table) endUnauthorized(admitted func(key string) bool, cause wire.Cause
 			}
 		}
 		if !ok {
-			x.terminate(cause, 0)
+			x.terminate(cause, wire.DefaultKillAfter) // what the client asked for does not count here
 			x.log.SetFree(true)
 		}
 	}
@@ -225,7 +230,7 @@ func (t *table) close() error {
 		x := e.exec
 		t.mu.Unlock()
 		if x != nil && !isClosed(x.done) {
-			x.terminate(wire.CauseTerminated, 0)
+			x.terminate(wire.CauseTerminated, wire.DefaultKillAfter)
 			x.log.SetFree(true)
 		}
 	}

@@ -29,6 +29,17 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 	ping := time.NewTicker(wire.PingInterval)
 	defer ping.Stop()
 	for {
+		select { // before more of a long log
+		case <-p.gone:
+			return c.sendEnd(p.usable())
+		case <-ctx.Done():
+			return nil
+		case <-ping.C:
+			if err := c.sendPing(); err != nil {
+				return err
+			}
+		default:
+		}
 		var inputChanged <-chan struct{}
 		if x.input != nil && p.control {
 			inputChanged = x.input.changed()
@@ -58,26 +69,21 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 		case <-p.gone:
 			return c.sendEnd(p.usable())
 		case <-ping.C:
-			if err := c.conn.Send(&wire.Ping{Clock: uint64(c.session.Clock() / time.Millisecond)}); err != nil {
+			if err := c.sendPing(); err != nil {
 				return err
 			}
 		case <-ctx.Done():
 			return nil // the reader has ended and says why
 		}
-		if stop := c.stopped(); stop != nil {
-			return c.sendEnd(stop)
-		}
 	}
+}
+
+func (c *conversation) sendPing() error {
+	return c.conn.Send(&wire.Ping{Clock: uint64(c.session.Clock() / time.Millisecond)})
 }
 
 // exitOnly as the number to go on after asks for the exit status without the output.
 const exitOnly = math.MaxUint64
-
-func (c *conversation) stopped() *wire.Error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stop
-}
 
 // sendEnd says why the client loses its handle.
 func (c *conversation) sendEnd(why error) error {
@@ -138,12 +144,14 @@ func (c *conversation) sendOutput(ctx context.Context, sent execlog.Position) (n
 	r, next := c.process.x.log.ReadFrom(sent, defaultRead)
 	if r.Gap != nil {
 		c.flight.add(r.Gap.To, 0)
+		c.sent.Store(r.Gap.To)
 		if err := c.conn.Send(&wire.GapMessage{From: r.Gap.From, To: r.Gap.To, Bytes: r.Gap.Bytes}); err != nil {
 			return sent, false, err
 		}
 	}
 	for _, chunk := range r.Chunks {
 		c.flight.add(chunk.Seq, len(chunk.Data))
+		c.sent.Store(chunk.Seq)
 		if err := c.conn.Send(&wire.Output{Seq: chunk.Seq, Stream: chunk.Stream, Data: chunk.Data}); err != nil {
 			return sent, false, err
 		}

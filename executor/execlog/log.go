@@ -120,6 +120,16 @@ func (l *Log) End(status wire.ExitStatus) {
 	wakeAll(&l.more)
 }
 
+// Lose says that numbers up to seq were given: what is not here of them is a gap whose bytes, as far as they
+// are not known, count zero. Call it after Recover and before End.
+func (l *Log) Lose(seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seq > l.last {
+		l.last, l.first = seq, seq+1
+	}
+}
+
 // Ack says that the controller's consumer has everything up to seq. It never goes back.
 func (l *Log) Ack(seq uint64) {
 	l.mu.Lock()

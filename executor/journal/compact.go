@@ -65,11 +65,18 @@ func (j *Journal) rewrite(entries iter.Seq[Entry]) (err error) {
 	if err := fresh.Sync(); err != nil {
 		return err
 	}
+	dir, err := os.Open(filepath.Dir(j.path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	if err := os.Rename(j.path+".new", j.path); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Dir(j.path)); err != nil {
-		return err
+	// From here on the new file is the journal, whatever else fails: what was recorded in the old
+	// one would be gone.
+	if err := dir.Sync(); err != nil {
+		fresh.Fail(err)
 	}
 	old := j.file
 	j.file = fresh
@@ -80,14 +87,4 @@ func (j *Journal) rewrite(entries iter.Seq[Entry]) (err error) {
 		old.Close()
 	}
 	return nil
-}
-
-// syncDir makes a rename durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

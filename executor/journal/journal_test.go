@@ -208,6 +208,15 @@ func TestCompactionWaitsForRecordingsAndLosesNone(t *testing.T) {
 	}
 }
 
+func TestCompactionThatCannotMakeItsRenameDurableAcceptsNothingMore(t *testing.T) {
+	j, _ := open(t, t.TempDir())
+	begin(t, j, sample(1))
+	j.file.Fail(errors.New("the folder cannot be synced"))
+	if _, err := j.Begin(sample(2)); err == nil {
+		t.Error("a start was recorded in a file that may be gone")
+	}
+}
+
 func FuzzReplayTakesAnyRecord(f *testing.F) {
 	e := wire.ID{1}
 	for _, v := range []any{

@@ -269,6 +269,15 @@ func (f *File) Sync() error {
 	return f.broken
 }
 
+// Fail makes the file accept nothing any more, because of what its owner met.
+func (f *File) Fail(reason error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken == nil {
+		f.broken = fmt.Errorf("file is not usable any more: %w", reason)
+	}
+}
+
 // Size is the offset behind the last record.
 func (f *File) Size() int64 {
 	f.mu.Lock()
