@@ -272,3 +272,61 @@ func TestNoWordOfACommandIsInTheState(t *testing.T) {
 		t.Errorf("a word of a command is in the journal, %v", err)
 	}
 }
+
+func TestStateWithoutItsJournalIsRefused(t *testing.T) {
+	cfg := executor.LocalConfig{State: t.TempDir()}
+	inBubble(t, cfg, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
+		await(t, begin(t, b, command("echo", "x")))
+	})
+	if err := os.Remove(filepath.Join(cfg.State, "execs", "journal")); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Runner = new(executortest.Runner)
+	b, err := executor.NewLocal(cfg)
+	if err == nil {
+		b.Close()
+		t.Fatal("a folder without its journal was taken")
+	}
+	if !strings.Contains(err.Error(), "missing") || !strings.Contains(err.Error(), "run twice") {
+		t.Error(err)
+	}
+}
+
+// With a disk that takes nothing, what could not be kept is told, also when the exec is read later.
+func TestOutputThatNoFileTakesIsToldAsAGap(t *testing.T) {
+	cfg := executor.LocalConfig{State: t.TempDir()}
+	inBubble(t, cfg, func(t *testing.T, _ *executortest.Runner, b *executor.Local) {
+		if err := os.RemoveAll(filepath.Join(cfg.State, "execs", "output")); err != nil {
+			t.Fatal(err)
+		}
+		attached, detached := command("flood", "2000000"), command("flood", "2000000")
+		detached.Detach = true
+		for _, p := range []wire.ExecParams{attached, detached} {
+			h := begin(t, b, p)
+			if _, err := h.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			h.Close()
+			synctest.Wait()
+			for range 2 {
+				again := begin(t, b, p)
+				var bytes, missing uint64
+				told := false
+				for e, err := range again.Events(t.Context(), 0) {
+					switch {
+					case err != nil:
+						t.Fatal(err)
+					case e.Gap != nil:
+						told, missing = true, missing+e.Gap.Bytes
+					case e.Chunk != nil:
+						bytes += uint64(len(e.Chunk.Data))
+					}
+				}
+				if bytes < 2_000_000 && !told {
+					t.Errorf("detached %v: %d bytes and no gap", p.Detach, bytes)
+				}
+				again.Close()
+			}
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,6 +82,9 @@ func (t *table) open() (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
+	if err := t.checkJournal(dir); err != nil {
+		return err
+	}
 	known, cut, err := func() (known map[journal.Key]*journal.Entry, cut int64, err error) {
 		t.journal, known, cut, err = journal.Open(dir)
 		return known, cut, err
@@ -124,6 +128,25 @@ func (t *table) open() (err error) {
 		t.cfg.Log.Warn("commands were running when the executor died: their outcome is unknown", "execs", lost)
 	}
 	return t.removeStrangers(names)
+}
+
+// checkJournal refuses a folder whose journal was taken away: without it every id of before could run again.
+func (t *table) checkJournal(dir string) error {
+	_, err := os.Lstat(filepath.Join(dir, "journal"))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	output := filepath.Join(dir, "output")
+	switch files, err := os.ReadDir(output); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case len(files) > 0:
+		return fmt.Errorf("journal of execs: it is missing, but %s has the output of some: commands could run twice; "+
+			"restore it, or move %s away, which makes every id of before unknown", output, dir)
+	}
+	return nil
 }
 
 // removeStrangers removes output that no entry has: of execs that were forgotten just before a crash.

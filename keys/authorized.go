@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // AuthorizedClient is one line of an executor's authorized_clients: a client that may run commands.
@@ -82,6 +83,11 @@ func parseAuthorizedClient(line string) (AuthorizedClient, error) {
 	}
 	if isSecretText(comment) {
 		return AuthorizedClient{}, errors.New("there is a private key where a name belongs: replace the key, others may have seen it")
+	}
+	for word := range strings.FieldsSeq(comment) {
+		if name, _, ok := strings.Cut(word, "="); ok && clientOptions[name] != nil {
+			return AuthorizedClient{}, fmt.Errorf("option %q stands after the key, where it is only a name: put it before", name)
+		}
 	}
 	client.Key, client.Name = key, comment
 	return client, nil

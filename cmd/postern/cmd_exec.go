@@ -18,6 +18,7 @@ type execFlags struct {
 	stdin, tty, quiet bool
 	dir, sandbox      string
 	sandboxGiven      bool // on the command line: then it is said when the executor gives less
+	idGiven           bool
 	env               []string
 	timeout, grace    time.Duration
 	killAfter         time.Duration
@@ -67,6 +68,7 @@ written here.`,
 			case len(args) < 2 || args[1] == "":
 				return errors.New("no command after --")
 			}
+			o.idGiven = cmd.Flags().Changed("id") // an empty one is a variable that was not set
 			o.sandboxGiven = cmd.Flags().Changed("sandbox")
 			o.graceGiven = cmd.Flags().Changed("grace")
 			if err := o.check(); err != nil {
@@ -141,7 +143,7 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 		Argv: argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
 		Timeout: o.timeout, Grace: o.grace, KillAfter: o.killAfter, Detach: o.detach, Stdin: o.stdin,
 	}
-	if p.ID = wire.NewExecID(); o.id != "" {
+	if p.ID = wire.NewExecID(); o.idGiven {
 		if p.ID, err = wire.ParseExecID(o.id); err != nil {
 			return wire.ExecParams{}, fmt.Errorf("--id: %w", err)
 		}
