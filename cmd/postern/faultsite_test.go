@@ -333,7 +333,7 @@ func startEcho(t *testing.T, cmd *exec.Cmd) *echo {
 // feed writes lines at an even pace, so that there is something under way at every moment.
 func (e *echo) feed(in io.WriteCloser) {
 	defer in.Close()
-	pace := time.NewTicker(time.Millisecond)
+	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	for {
 		select {
@@ -342,7 +342,7 @@ func (e *echo) feed(in io.WriteCloser) {
 			return
 		}
 		var lines bytes.Buffer
-		for range 40 {
+		for range 20 {
 			fmt.Fprintf(&lines, "%012d\n", e.sent.Load())
 			e.sent.Add(1)
 		}

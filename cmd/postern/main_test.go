@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -11,5 +12,7 @@ import (
 // The test binary is postern too, and a sandbox's own processes: nothing is built by a test.
 func TestMain(m *testing.M) {
 	sandbox.Init()
+	// Most tests here wait for something, and need no processor meanwhile. The command line may say otherwise.
+	_ = flag.Set("test.parallel", "4") // cannot fail: the flag exists
 	testscript.Main(m, map[string]func(){"postern": main})
 }
