@@ -31,7 +31,7 @@ func TestExecSurvivesKilledRelaysAndChangedAddresses(t *testing.T) {
 	s.impatientExecutor()
 	e := s.echo("exec", "-i", "box", "--", "sh", "-c", "echo run >> runs; exec cat")
 	e.await()
-	kills, rebinds, executorRebinds := faults(4, 100), faults(2, 20), faults(0, 20)
+	kills, rebinds, executorRebinds := faults(2, 100), faults(1, 20), faults(0, 20)
 	for n := range kills {
 		s.relay.kill()
 		s.relay.start()

@@ -13,6 +13,6 @@ import (
 func TestMain(m *testing.M) {
 	sandbox.Init()
 	// Most tests here wait for something, and need no processor meanwhile. The command line may say otherwise.
-	_ = flag.Set("test.parallel", "4") // cannot fail: the flag exists
+	_ = flag.Set("test.parallel", "6") // cannot fail: the flag exists
 	testscript.Main(m, map[string]func(){"postern": main})
 }
