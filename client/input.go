@@ -10,13 +10,14 @@ import (
 // another circuit can go on wherever the executor stopped taking it over.
 type input struct {
 	mu      sync.Mutex
-	base    uint64 // where held begins: everything before was taken over
-	held    []byte // only ever appended to and cut at the front, so that pieces of it can be sent
-	sent    uint64 // highest offset that any circuit was given
-	limit   uint64 // credit
-	ended   bool   // by CloseStdin
-	closed  bool   // the command reads no more
-	err     error  // the handle has ended
+	base    uint64   // where held begins: everything before was taken over
+	held    [][]byte // pieces that are only ever filled up and cut at the front, so that they can be sent
+	size    uint64   // of held
+	sent    uint64   // highest offset that any circuit was given
+	limit   uint64   // credit
+	ended   bool     // by CloseStdin
+	closed  bool     // the command reads no more
+	err     error    // the handle has ended
 	changed chan struct{}
 }
 
@@ -29,7 +30,51 @@ type inputCursor struct {
 	ended bool
 }
 
-func (in *input) accepted() uint64 { return in.base + uint64(len(in.held)) }
+func (in *input) accepted() uint64 { return in.base + in.size }
+
+// hold keeps a copy of b. Pieces are as large as a message, and never grow into other memory.
+func (in *input) hold(b []byte) {
+	in.size += uint64(len(b))
+	for len(b) > 0 {
+		last := len(in.held) - 1
+		if last < 0 || len(in.held[last]) == cap(in.held[last]) {
+			in.held = append(in.held, make([]byte, 0, wire.MaxChunk))
+			last++
+		}
+		n := min(len(b), cap(in.held[last])-len(in.held[last]))
+		in.held[last] = append(in.held[last], b[:n]...)
+		b = b[n:]
+	}
+}
+
+// release lets go of the first n bytes.
+func (in *input) release(n uint64) {
+	in.base += n
+	in.size -= n
+	for n > 0 && n >= uint64(len(in.held[0])) {
+		n -= uint64(len(in.held[0]))
+		in.held[0] = nil
+		in.held = in.held[1:]
+	}
+	if n > 0 {
+		in.held[0] = in.held[0][n:]
+	}
+	if len(in.held) == 0 {
+		in.held = nil
+	}
+}
+
+// piece is what is held in one piece from at on.
+func (in *input) piece(at uint64) []byte {
+	at -= in.base
+	for _, p := range in.held {
+		if at < uint64(len(p)) {
+			return p[at:]
+		}
+		at -= uint64(len(p))
+	}
+	return nil
+}
 
 // accept takes over as much of b at offset as there is credit for, and returns how much of it
 // is accepted now, what was known before included. With none, wait is closed when there may be
@@ -62,7 +107,7 @@ func (in *input) accept(offset uint64, b []byte) (n int, wait <-chan struct{}, e
 		}
 		return 0, in.changed, nil
 	}
-	in.held = append(in.held, fresh...)
+	in.hold(fresh)
 	return n, nil, nil
 }
 
@@ -86,10 +131,10 @@ func (in *input) next(c *inputCursor) wire.Message {
 		return nil
 	}
 	c.at = max(c.at, in.base)
-	rest := in.held[c.at-in.base:]
+	rest := in.piece(c.at)
 	switch {
 	case len(rest) > 0:
-		m := &wire.Input{Offset: c.at, Data: rest[:min(len(rest), wire.MaxChunk)]}
+		m := &wire.Input{Offset: c.at, Data: rest}
 		c.at += uint64(len(m.Data))
 		in.sent = max(in.sent, c.at)
 		return m
@@ -125,10 +170,7 @@ func (in *input) confirm(offset, limit uint64, closed bool) error {
 		return wire.Errorf(wire.CodeProtocol, "the executor confirms %d bytes of input, and got %d", offset, in.sent)
 	}
 	if offset > in.base {
-		in.held, in.base = in.held[offset-in.base:], offset
-		if len(in.held) == 0 {
-			in.held = nil
-		}
+		in.release(offset - in.base)
 	}
 	in.limit = max(in.limit, limit)
 	if closed {
@@ -148,7 +190,8 @@ func (in *input) shut() {
 
 // drop forgets what nobody will read; its offsets stay known.
 func (in *input) drop() {
-	in.closed, in.base, in.held = true, in.accepted(), nil
+	in.closed = true
+	in.base, in.held, in.size = in.accepted(), nil, 0
 }
 
 // fail makes every later call end with err; the first one counts.
