@@ -145,7 +145,7 @@ func (c *Cmd) follow(ctx context.Context) (wire.ExitStatus, error) {
 			}
 		case broken == nil:
 			if broken = c.deliver(e.Chunk); broken != nil {
-				go breakPipe(ctx, c.process)
+				go BreakPipe(ctx, c.process)
 			}
 		}
 	}
@@ -172,9 +172,10 @@ func (c *Cmd) deliver(chunk *wire.Chunk) error {
 	return err
 }
 
-// breakPipe is what a closed pipe would have done to the command: SIGPIPE, and an end of the
-// output for those that ignore it.
-func breakPipe(ctx context.Context, p wire.ExecProcess) {
+// BreakPipe tells a command that nobody takes its output any more, as a closed pipe would: SIGPIPE, and an end
+// for those that ignore it for a second. It returns when that is sent, when the command or the handle
+// has ended, or when ctx ends. p must control the exec.
+func BreakPipe(ctx context.Context, p wire.ExecProcess) {
 	if p.Signal(ctx, "PIPE") == nil {
 		patience := time.NewTimer(time.Second)
 		defer patience.Stop()

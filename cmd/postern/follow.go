@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -47,7 +48,7 @@ func (f following) run(ctx context.Context) (o outcome) {
 				return o
 			}
 			if o.broken != nil && e.Exit == nil {
-				go breakPipe(ctx, f.process)
+				go client.BreakPipe(ctx, f.process)
 			}
 		}
 		if e.Exit != nil {

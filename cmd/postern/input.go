@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -29,19 +28,4 @@ func feed(ctx context.Context, p wire.ExecProcess, r io.Reader, offset uint64) e
 			return p.CloseStdin(ctx) // an unreadable input ends as a finished one does
 		}
 	}
-}
-
-// breakPipe is what a closed pipe would have done to the command: SIGPIPE, and an end of the
-// output for those that ignore it.
-func breakPipe(ctx context.Context, p wire.ExecProcess) {
-	if p.Signal(ctx, "PIPE") == nil {
-		patience := time.NewTimer(time.Second)
-		defer patience.Stop()
-		select {
-		case <-patience.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-	_ = p.Terminate(ctx, 0) // fails only when the command or the connection has ended
 }

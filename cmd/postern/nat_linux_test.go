@@ -50,12 +50,12 @@ func TestExecSurvivesANATThatForgets(t *testing.T) {
 	relayKey, executorKey, clientKey := newKey(t, keys.Relay), newKey(t, keys.Executor), newKey(t, keys.Client)
 	url := "postern://10.77.2.2:4433#" + relayKey.Public().String()
 	home := writeHome(t, clientKey, executorKey.Public(), url)
-	for _, d := range []string{"relay", "executor", "work"} {
+	for _, d := range []string{"relay", "executor", "jobs"} {
 		if err := os.Mkdir(dir+"/"+d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(dir+"/work", 0o777); err != nil {
+	if err := os.Chmod(dir+"/jobs", 0o777); err != nil {
 		t.Fatal(err)
 	}
 	for path, content := range map[string]string{
@@ -72,7 +72,7 @@ func TestExecSurvivesANATThatForgets(t *testing.T) {
 		}
 	}
 	outside.serve("relay", "--state", dir+"/relay", "--listen", "10.77.2.2:4433")
-	inside.serve("executor", "--state", dir+"/executor", "--relay", url, "--name", "dev", "--workspace", dir+"/work")
+	inside.serve("executor", "--state", dir+"/executor", "--relay", url, "--name", "dev", "--workspace", dir+"/jobs")
 	client := func(args ...string) *exec.Cmd {
 		cmd := inside.command("postern", args...)
 		cmd.Env = append(cmd.Env, "POSTERN_HOME="+home)
@@ -95,7 +95,7 @@ func TestExecSurvivesANATThatForgets(t *testing.T) {
 		e.await()
 	}
 	e.end()
-	if b, err := os.ReadFile(dir + "/work/runs"); err != nil || string(b) != "run\n" {
+	if b, err := os.ReadFile(dir + "/jobs/runs"); err != nil || string(b) != "run\n" {
 		t.Errorf("the command ran %d times, %v", strings.Count(string(b), "\n"), err)
 	}
 	t.Logf("survived: %d new addresses of the NAT; %d lines each way, none lost, doubled or moved", changes, e.sent.Load())
