@@ -37,6 +37,8 @@ const (
 	CodeShutdown     Code = 23 // the sender is going away
 	CodeVersion      Code = 24 // no wire version in common
 	CodeCancelled    Code = 25 // the other end gave up
+	CodeToken        Code = 26 // the join token is spent, expired or not known here
+	CodeNameTaken    Code = 27 // another executor of the tenant has the name
 )
 
 var codeNames = [...]string{
@@ -48,7 +50,7 @@ var codeNames = [...]string{
 	CodeBadRequest: "bad_request", CodeNotFoundCmd: "command_not_found",
 	CodeNotExec: "command_not_executable", CodeUnknown: "outcome_unknown", CodeEnded: "ended",
 	CodeRevoked: "revoked", CodeShutdown: "shutdown", CodeVersion: "version",
-	CodeCancelled: "cancelled",
+	CodeCancelled: "cancelled", CodeToken: "token", CodeNameTaken: "name_taken",
 }
 
 // Known reports whether c is one of the codes above.

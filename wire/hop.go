@@ -20,10 +20,26 @@ type HopHello struct {
 	Role     Role         `cbor:"2,keyasint"`
 	Versions VersionRange `cbor:"3,keyasint"`
 	Name     string       `cbor:"4,keyasint,omitempty"` // wanted by an executor
+	Join     *JoinProof   `cbor:"5,keyasint,omitempty"` // of an executor that is not a member yet
 	Instance ID           `cbor:"6,keyasint"`           // one per process
 	Software string       `cbor:"8,keyasint,omitempty"`
-	// Keys 5 (join proof), 7 (grant) and 9 (features) are reserved.
+	// Keys 7 (grant) and 9 (features) are reserved.
 }
+
+// JoinProof is half of a join token and the announcement that its maker waits for. The relay
+// verifies the secret and counts the use before it answers; it cannot make a MAC, because the
+// pairing secret is not told to it.
+type JoinProof struct {
+	Token  ID      `cbor:"1,keyasint"`
+	Secret Bytes32 `cbor:"2,keyasint"` // of joining
+	MAC    Bytes32 `cbor:"3,keyasint"` // of token, executor key and name under the pairing secret
+}
+
+// String leaves the secret out.
+func (JoinProof) String() string { return "(join proof, redacted)" }
+
+// GoString is String, for %#v.
+func (p JoinProof) GoString() string { return p.String() }
 
 // ID is a random number of 16 bytes: an instance, a session, an epoch.
 type ID [16]byte
@@ -42,6 +58,8 @@ func (m *HopHello) check() error {
 		return errors.New("no instance id")
 	case len(m.Name) > 255 || len(m.Software) > 255:
 		return errors.New("name too long")
+	case m.Join != nil && (m.Role != RoleExecutor || m.Join.Token == ID{}):
+		return errors.New("join proof of a client, or without a token")
 	}
 	return nil
 }
@@ -50,11 +68,12 @@ func (m *HopHello) check() error {
 type HopWelcome struct {
 	Versions   VersionRange `cbor:"2,keyasint"`
 	Connection uint64       `cbor:"3,keyasint"`
+	Tenant     string       `cbor:"4,keyasint,omitempty"`
 	Name       string       `cbor:"5,keyasint,omitempty"` // under which the relay lists it
 	Generation uint64       `cbor:"6,keyasint,omitempty"` // of an executor's registration
 	Limits     HopLimits    `cbor:"7,keyasint"`
-	Time       int64        `cbor:"8,keyasint"` // the relay's clock, Unix milliseconds, a hint
-	// Keys 4 (tenant) and 9 (next relay key) are reserved.
+	Time       int64        `cbor:"8,keyasint"`           // the relay's clock, Unix milliseconds, a hint
+	NextRelay  *Bytes32     `cbor:"9,keyasint,omitempty"` // the key that is going to replace the relay's, and is accepted already
 }
 
 // HopLimits are the relay's limits for this peer; zero means that none is announced.
@@ -70,11 +89,26 @@ type HopLimits struct {
 func (*HopWelcome) Type() Type { return TypeHopWelcome }
 
 func (m *HopWelcome) check() error {
-	if len(m.Name) > 255 {
+	switch {
+	case len(m.Name) > 255 || len(m.Tenant) > 255:
 		return errors.New("name too long")
+	case m.NextRelay != nil && *m.NextRelay == [32]byte{}:
+		return errors.New("no next relay key")
 	}
 	return nil
 }
+
+// HopNotice is something that the relay tells a peer which has no effect on the connection, such
+// as that another machine came with its key.
+type HopNotice struct {
+	Code Code   `cbor:"2,keyasint"`
+	Text string `cbor:"3,keyasint,omitempty"`
+}
+
+// Type is TypeHopNotice.
+func (*HopNotice) Type() Type { return TypeHopNotice }
+
+func (m *HopNotice) check() error { return checkCode(m.Code, m.Text, true) }
 
 // HopPing asks for a HopPong with the same number. The dialling side sends one per
 // heartbeat (a record is padded to more than the 42 bytes that a stateless reset needs);

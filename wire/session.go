@@ -30,6 +30,8 @@ type Welcome struct {
 	Session  ID            `cbor:"3,keyasint"`
 	Random   Bytes32       `cbor:"4,keyasint"`
 	Limits   SessionLimits `cbor:"5,keyasint"`
+	Next     *Bytes32      `cbor:"10,keyasint,omitempty"` // key that is going to replace the executor's
+	Previous *Bytes32      `cbor:"11,keyasint,omitempty"` // key that the executor's is going to replace
 	// Keys 6 (policy), 7 (not after), 8 (features) and 9 (labels) are reserved.
 }
 
@@ -54,6 +56,8 @@ func (m *Welcome) check() error {
 		return errors.New("no limits")
 	case !SandboxMode(m.Limits.Sandbox).valid():
 		return errors.New("unknown sandbox mode")
+	case m.Next != nil && *m.Next == [32]byte{}, m.Previous != nil && *m.Previous == [32]byte{}:
+		return errors.New("no key where one is announced")
 	}
 	return nil
 }

@@ -37,10 +37,21 @@ const (
 	TypeHopPing    Type = 82
 	TypeHopPong    Type = 83
 	TypeHopGoaway  Type = 84 // reserved
+	TypeHopNotice  Type = 85
 
 	TypeDial      Type = 96
 	TypeIncoming  Type = 97
 	TypeDialReply Type = 98
+
+	TypeReply         Type = 112
+	TypeListExecutors Type = 113
+	TypeExecutorItem  Type = 114
+	TypeAddToken      Type = 115
+	TypeRemoveToken   Type = 116
+	TypeListTokens    Type = 117
+	TypeTokenItem     Type = 118
+	TypeFollow        Type = 119
+	TypeRetire        Type = 120
 )
 
 func newMessage(t Type) Message {
@@ -95,12 +106,32 @@ func newMessage(t Type) Message {
 		return new(HopPing)
 	case TypeHopPong:
 		return new(HopPong)
+	case TypeHopNotice:
+		return new(HopNotice)
 	case TypeDial:
 		return new(Dial)
 	case TypeIncoming:
 		return new(Incoming)
 	case TypeDialReply:
 		return new(DialReply)
+	case TypeReply:
+		return new(Reply)
+	case TypeListExecutors:
+		return new(ListExecutors)
+	case TypeExecutorItem:
+		return new(ExecutorItem)
+	case TypeAddToken:
+		return new(AddToken)
+	case TypeRemoveToken:
+		return new(RemoveToken)
+	case TypeListTokens:
+		return new(ListTokens)
+	case TypeTokenItem:
+		return new(TokenItem)
+	case TypeFollow:
+		return new(Follow)
+	case TypeRetire:
+		return new(Retire)
 	}
 	return nil
 }
