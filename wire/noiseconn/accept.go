@@ -11,7 +11,10 @@ import (
 
 // ResponderConfig is the answering side of a handshake.
 type ResponderConfig struct {
-	Static   *keys.PrivateKey
+	Static *keys.PrivateKey
+	// Next is a second key of the responder's, for as long as it replaces the first. An initiator may
+	// pin either; nothing but Pending.Local says which one it was. Nil: there is none.
+	Next     *keys.PrivateKey
 	Prologue []byte
 	Epoch    wire.ID // an executor's state epoch; zero on the hop
 	Clock    Clock
@@ -24,6 +27,7 @@ type ResponderConfig struct {
 // read a record from it: it is accepted or refused, once.
 type Pending struct {
 	stream wire.Stream
+	local  keys.PublicKey
 	sec    *secrets
 	hello  []byte
 	clock  Clock
@@ -73,7 +77,7 @@ func answer(s wire.Stream, cfg ResponderConfig) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, m2, err := answerM1(m1, cfg.Static, cfg.Prologue, cfg.Epoch, cfg.random, cfg.encaps)
+	state, m2, local, err := answerEither(m1, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +93,42 @@ func answer(s wire.Stream, cfg ResponderConfig) (*Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pending{stream: s, sec: sec, hello: hello, clock: cfg.Clock, at: at}, nil
+	return &Pending{stream: s, local: local, sec: sec, hello: hello, clock: cfg.Clock, at: at}, nil
+}
+
+// answerEither answers m1 with the key that its initiator has pinned. Only the first message can tell:
+// the responder's key is in the pre-message, so it opens under that key and under no other. Nothing
+// was sent when the first key did not open it, and the second one begins with a machine of its own.
+func answerEither(m1 []byte, cfg ResponderConfig) (*sentM2, []byte, keys.PublicKey, error) {
+	var err error
+	for _, static := range cfg.statics() {
+		var state *sentM2
+		var m2 []byte
+		state, m2, err = answerM1(m1, static, cfg.Prologue, cfg.Epoch, cfg.random, cfg.encaps)
+		if err == nil {
+			return state, m2, static.Public(), nil
+		}
+		if err != errOtherKey { // opened, and found wrong: this key was the one
+			break
+		}
+	}
+	return nil, nil, keys.PublicKey{}, err
+}
+
+// statics are the keys that a first message is tried under, in this order, each once. Without a
+// Static the only try is the one that says so.
+func (cfg *ResponderConfig) statics() []*keys.PrivateKey {
+	if cfg.Static == nil || cfg.Next == nil {
+		return []*keys.PrivateKey{cfg.Static}
+	}
+	return []*keys.PrivateKey{cfg.Static, cfg.Next}
 }
 
 // Peer is the key that the initiator has proven.
 func (p *Pending) Peer() [32]byte { return p.sec.peer }
+
+// Local is the responder's own key that the initiator has pinned: the public half of Static, or of Next.
+func (p *Pending) Local() keys.PublicKey { return p.local }
 
 // Hello is what the initiator said in the third message.
 func (p *Pending) Hello() []byte { return p.hello }

@@ -32,6 +32,9 @@ const (
 
 var errHandshake = errors.New("handshake failed")
 
+// errOtherKey is answerM1's for a message that does not open. A responder with two keys tries the other.
+var errOtherKey = fmt.Errorf("%w: the first message is not for this key, connection and version", errHandshake)
+
 // secrets are what a finished handshake leaves.
 type secrets struct {
 	send, receive [32]byte
@@ -207,7 +210,7 @@ func answerM1(m1 []byte, static *keys.PrivateKey, prologue []byte, epoch wire.ID
 	}
 	ek, _, _, err := m.read(0, m1)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: the first message is not for this key, connection and version", errHandshake)
+		return nil, nil, errOtherKey
 	}
 	shared, ciphertext, err := encaps(ek)
 	if err != nil {

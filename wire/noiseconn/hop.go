@@ -18,7 +18,10 @@ import (
 type Hop struct {
 	Transport wire.Transport
 	Welcome   wire.HopWelcome
-	conn      *Conn
+	// Notice is told what the relay says that has no effect on the connection. Set it before Run, whose
+	// reading goroutine calls it, one call after the other: nothing else is read meanwhile. Nil: ignored.
+	Notice func(wire.HopNotice)
+	conn   *Conn
 }
 
 // Join runs the hop handshake on t's first stream, with the channel binding in its
@@ -114,6 +117,10 @@ func (h *Hop) receive(unanswered *atomic.Int32) error {
 		case *wire.HopPing:
 			if err := h.conn.Send(&wire.HopPong{Number: m.Number}); err != nil {
 				return err
+			}
+		case *wire.HopNotice:
+			if h.Notice != nil {
+				h.Notice(*m)
 			}
 		case *wire.Refused:
 			return m.Err()

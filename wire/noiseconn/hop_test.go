@@ -183,6 +183,40 @@ func TestHopAnswersTheRelay(t *testing.T) {
 	})
 }
 
+func TestNoticeOfTheRelayHasNoEffectOnTheHop(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h, relay := joined(t)
+			var told []wire.HopNotice
+			if heard {
+				h.Notice = func(n wire.HopNotice) { told = append(told, n) }
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- h.Run(ctx, time.Hour) }()
+			for _, m := range []wire.Message{
+				&wire.HopNotice{Code: wire.CodeDuplicate, Text: "another machine has this key"},
+				&wire.HopNotice{Code: 999}, &wire.HopPing{Number: 5},
+			} {
+				if err := relay.Send(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := relay.Recv()
+			if pong, ok := m.(*wire.HopPong); err != nil || !ok || pong.Number != 5 {
+				t.Fatalf("after a notice: %+v, %v, want the answer to a heartbeat", m, err)
+			}
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Run = %v", err)
+			}
+			if heard && (len(told) != 2 || told[0].Code != wire.CodeDuplicate || told[0].Text == "" || told[1].Code != 999) {
+				t.Errorf("told %+v, want both notices in order", told)
+			}
+		})
+	}
+}
+
 func TestHopEndsWithItsControlStreamOrConnection(t *testing.T) {
 	for _, c := range []struct {
 		name string

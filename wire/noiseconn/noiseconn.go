@@ -10,7 +10,8 @@
 // end in a [Conn] (conn.go), which seals and opens records (record.go) and is owned by
 // whoever asked for it. An end-to-end handshake also founds a [Session] (session.go): the
 // secret from which later circuits of the same client and executor derive their keys without
-// another handshake (channel.go).
+// another handshake (channel.go). A responder that replaces its key has two for a time, and answers
+// with the one that the first message was made for (accept.go).
 //
 // Sources: the Noise protocol framework revision 34, sections 5, 7.3, 9 and 11.3;
 // FIPS 203 for ML-KEM; PROTOCOL.md for everything that is ours.
