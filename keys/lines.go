@@ -92,7 +92,7 @@ func checkName(name string) error {
 		return errors.New("name has a wrong length: " + want)
 	}
 	if isSecretText(name) {
-		return errors.New("there is a private key where a name belongs: replace the key, others may have seen it")
+		return errors.New("there is a secret where a name belongs: replace the key or the join token, others may have seen it")
 	}
 	for i, c := range []byte(name) {
 		alnum := isLower(c) || isDigit(c) || 'A' <= c && c <= 'Z'

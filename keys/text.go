@@ -56,7 +56,31 @@ func checksum(prefix string, key [keySize]byte) [sumSize]byte {
 	return [sumSize]byte(digest[:])
 }
 
-// isSecretText reports whether text is meant to be a private key, well formed or not. It errs towards yes.
+// minTokenBody is how many base32 characters after join_ make a join token of a text: a whole token has more, and a name that
+// happens to start with join_ has fewer before it ends or has another character.
+const minTokenBody = 40
+
+// isSecretText reports whether text is meant to be, or to contain, a private key or a join token, well formed or not. It errs
+// towards yes.
 func isSecretText(text string) bool {
-	return strings.Contains(strings.ToLower(text), secretSuffix+"_")
+	return refuseSecret(text) != nil
+}
+
+// refuseSecret returns an error that says which secret is in a text where none belongs.
+func refuseSecret(text string) error {
+	text = strings.ToLower(text)
+	if strings.Contains(text, secretSuffix+"_") {
+		return errors.New("there is a private key where none belongs: remove it, and replace the key, others may have seen it")
+	}
+	for {
+		_, rest, found := strings.Cut(text, tokenPrefix)
+		if !found {
+			return nil
+		}
+		body, _ := cutWhile(rest, func(c byte) bool { return isLower(c) || '2' <= c && c <= '7' })
+		if len(body) >= minTokenBody {
+			return errors.New("there is a join token where none belongs: remove it, and make another one, others may have seen it")
+		}
+		text = rest
+	}
 }
