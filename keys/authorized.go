@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
+	"time"
 )
 
 // AuthorizedClient is one line of an executor's authorized_clients: a client that may run commands.
@@ -19,6 +19,15 @@ type AuthorizedClient struct {
 	As string
 	// ViewAll lets the client see the commands of every principal, ControlAll act on them too; ControlAll implies ViewAll.
 	ViewAll, ControlAll bool
+	// Expires is when the line begins to count as not there, in UTC; zero: never.
+	Expires time.Time
+	// Rights bound what the client may start.
+	Rights Rights
+}
+
+// Expired reports whether the line counts as not there at this time.
+func (c AuthorizedClient) Expired(now time.Time) bool {
+	return !c.Expires.IsZero() && !now.Before(c.Expires)
 }
 
 // AuthorizedClients is the content of an executor's authorized_clients. It is immutable and safe for concurrent use. The zero
@@ -30,14 +39,36 @@ type AuthorizedClients struct {
 
 // ParseAuthorizedClients reads the clients that an executor lets in, one a line: options first as in OpenSSH (separated by
 // commas, values may be quoted), then the key, then a name for people. Blank lines and lines that start with # are passed
-// over. The options are
+// over. The options, in any order, each once but command=, are
 //
-//	as=NAME      the client acts for NAME, as every line that says so: 1 to 64 of A-Z a-z 0-9 . _ -, not client_...
-//	view=all     it sees what every principal runs, and may watch it
-//	control=all  it may also act on that: type, signal, end, remove
+//	as=NAME            the client acts for NAME, as every line that says so: 1 to 64 of A-Z a-z 0-9 . _ -, not client_...
+//	view=all           it sees what every principal runs, and may watch it
+//	control=all        it may also act on that: type, signal, end, remove. Not with command=, sandbox<=, network<=
+//	sandbox<=MODE      its widest sandbox: read-only, workspace-write, full-access
+//	network<=MODE      its widest network: none, allow-list, host. Below host, full-access is out of reach too
+//	expires=TIME       from then on the line counts as not there: 2026-12-01 (as that day begins in UTC), or RFC 3339 with a zone
+//	max-time=DURATION  its commands run no longer, whatever it asks for: 90s, 1h30m
+//	max-execs=N        no more of its commands run at once, 1 to 1000000
+//	command="WORDS"    it may run this and nothing else; several: any of them
 //
-// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, a key of another
-// kind or one that is listed twice among them.
+// They are a ceiling: of the executor's own policy, the line and the request the narrowest counts, and nothing that a client
+// says widens the line. No option gives more than a line has that leaves it out, but as=, view=, control= and a
+// second command=.
+//
+// WORDS are separated by spaces. Between single quotes a space belongs to the word; nothing else has a meaning, neither
+// backslash nor $ nor ~, and no word can hold a single quote. (The double quotes around WORDS are those of the line.) The first
+// word is the absolute path of a file, without . and .. in it. A client must ask for exactly these words; it may name the file by
+// its last element, and what runs is always the file of the line. A last word * alone, not in quotes, stands for any further
+// words, or none. So that nothing but the words is the client's choice, it may set no argv[0], no working folder but the default
+// one, no variables but TERM, LANG, LANGUAGE, LC_* and TZ, and leave none out; it is refused if it tries. A file that lies in a workspace where the line's commands may write is refused as well, when
+// it is to run. What the command does with its input, and with what it finds in a workspace, is its own affair: a make there
+// runs what the client likes.
+//
+// A line with command=, sandbox<=, network<= or max-time= may take the control of an exec only if its own key started
+// it, whatever as= says: it could type into what is wider than itself. It may watch, signal, end and remove the others.
+//
+// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, an option after the
+// key, a key of another kind or one that is listed twice among them. A file without lines lets nobody in.
 func ParseAuthorizedClients(name string, r io.Reader) (*AuthorizedClients, error) {
 	clients := &AuthorizedClients{byKey: make(map[PublicKey]int)}
 	err := eachLine(name, r, func(number int, line string) error {
@@ -84,10 +115,8 @@ func parseAuthorizedClient(line string) (AuthorizedClient, error) {
 	if isSecretText(comment) {
 		return AuthorizedClient{}, errors.New("there is a private key where a name belongs: replace the key, others may have seen it")
 	}
-	for word := range strings.FieldsSeq(comment) {
-		if name, _, ok := strings.Cut(word, "="); ok && clientOptions[name] != nil {
-			return AuthorizedClient{}, fmt.Errorf("option %q stands after the key, where it is only a name: put it before", name)
-		}
+	if name := optionIn(comment); name != "" {
+		return AuthorizedClient{}, fmt.Errorf("option %q stands after the key, where it is only a name: put it before", name)
 	}
 	client.Key, client.Name = key, comment
 	return client, nil
@@ -111,4 +140,17 @@ func (a *AuthorizedClients) All() []AuthorizedClient {
 		return nil
 	}
 	return slices.Clone(a.list)
+}
+
+// NextExpiry is the earliest time after this one at which a line expires, if there is one.
+func (a *AuthorizedClients) NextExpiry(after time.Time) (next time.Time, ok bool) {
+	if a == nil {
+		return time.Time{}, false
+	}
+	for _, client := range a.list {
+		if at := client.Expires; at.After(after) && (!ok || at.Before(next)) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
 }

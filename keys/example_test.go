@@ -46,10 +46,10 @@ func ExampleParseRelayURL() {
 func ExampleParseAuthorizedClients() {
 	const file = `# who may run commands here
 client_aaaqeayeaudaocajbifqydiob4ibceqtcqkrmfyydenbwha5dyprxdq alice
-expires=2027-01-01 client_aeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibaea5ynq ci
+frob=2027-01-01 client_aeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibaeaqcaibaea5ynq ci
 `
 	clients, err := keys.ParseAuthorizedClients("authorized_clients", strings.NewReader(file))
 	fmt.Println(clients.All(), err)
 	// Output:
-	// [] authorized_clients:3: unknown option "expires": nothing in this file is in force until it is removed
+	// [] authorized_clients:3: unknown option "frob": nothing in this file is in force until it is removed
 }

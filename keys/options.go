@@ -24,7 +24,16 @@ var clientOptions = map[string]clientOption{
 	"control": wantAll(func(client *AuthorizedClient) {
 		client.ControlAll, client.ViewAll = true, true // nobody can act on what they cannot find
 	}),
+	"sandbox":   setSandbox,
+	"network":   setNetwork,
+	"expires":   setExpires,
+	"max-time":  setMaxTime,
+	"max-execs": setMaxExecs,
+	"command":   setCommand,
 }
+
+// bareOptions are the options without a value.
+var bareOptions = map[string]bool{}
 
 // setAs is as=NAME. A name that looks like a key would pass for the principal of that key.
 func setAs(client *AuthorizedClient, opt option) error {
@@ -52,15 +61,16 @@ func wantAll(set func(*AuthorizedClient)) clientOption {
 	}
 }
 
-// applyOptions applies the options of one line.
+// applyOptions applies the options of one line. Their order means nothing.
 func applyOptions(client *AuthorizedClient, options []option) error {
+	client.Rights = AllRights()
 	seen := make(map[string]bool, len(options))
 	for _, opt := range options {
 		apply, known := clientOptions[opt.name]
 		if !known {
 			return fmt.Errorf("unknown option %q: nothing in this file is in force until it is removed", opt.name)
 		}
-		if seen[opt.name] {
+		if seen[opt.name] && opt.name != "command" {
 			return fmt.Errorf("option %q is given twice", opt.name)
 		}
 		seen[opt.name] = true
@@ -68,7 +78,21 @@ func applyOptions(client *AuthorizedClient, options []option) error {
 			return fmt.Errorf("option %q: %w", opt.name, err)
 		}
 	}
-	return nil
+	return checkTogether(seen)
+}
+
+// optionIn is the option that a name after the key was meant to be, or "".
+func optionIn(comment string) string {
+	for word := range strings.FieldsFuncSeq(comment, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
+		end := strings.IndexAny(word, "<>=")
+		if name := word[:max(end, 0)]; end > 0 && clientOptions[name] != nil {
+			return name
+		}
+		if bareOptions[word] {
+			return word
+		}
+	}
+	return ""
 }
 
 // startsWithKey reports whether the first field of a line is meant to be a key rather than options.
