@@ -19,9 +19,9 @@ import (
 type conversation struct {
 	conn    *noiseconn.Conn
 	session *session
-	backend *Local
-	// authorized asks the current files, before anything is done for the client.
-	authorized func() error
+	// admit asks the current files, before anything is done for the client.
+	admit   func() (*Local, error)
+	backend *Local // what it answered to the first message
 
 	process *LocalProcess
 	claim   claim
@@ -38,8 +38,8 @@ type conversation struct {
 
 const maxReplies = 256
 
-func newConversation(conn *noiseconn.Conn, s *session, backend *Local, authorized func() error) *conversation {
-	return &conversation{conn: conn, session: s, backend: backend, authorized: authorized, poke: make(chan struct{}, 1)}
+func newConversation(conn *noiseconn.Conn, s *session, admit func() (*Local, error)) *conversation {
+	return &conversation{conn: conn, session: s, admit: admit, poke: make(chan struct{}, 1)}
 }
 
 // serve reads the first message and does what it asks for, until the channel ends.
@@ -62,7 +62,7 @@ func (c *conversation) serve(ctx context.Context) error {
 	if c.session.Clock() > deadline {
 		return c.refuse(wire.Errorf(wire.CodeLate, "the request arrived too late and was not carried out"))
 	}
-	if err := c.authorized(); err != nil {
+	if c.backend, err = c.admit(); err != nil {
 		return c.refuse(err)
 	}
 	if m, ok := first.(*wire.Control); ok {
@@ -90,7 +90,7 @@ func (c *conversation) begin(ctx context.Context, first wire.Message) (*LocalPro
 	m := first.(*wire.Start) // openingDeadline knows no other
 	c.claim = claim{instance: m.Instance, attempt: m.Attempt}
 	p, err := c.backend.start(ctx, m.Params(), c.claim, m.Epoch)
-	if denied := c.authorized(); denied != nil {
+	if _, denied := c.admit(); denied != nil {
 		// Whoever ended the commands of the removed key may have come before this one was in the table.
 		c.backend.endOwn(wire.CauseRevoked)
 		if err == nil {

@@ -32,6 +32,8 @@ type Config struct {
 	Software string
 	Log      *slog.Logger    // nil: nothing
 	Clock    noiseconn.Clock // nil: the boot clock
+	// Now is the wall clock, by which lines of Clients expire; nil: time.Now.
+	Now func() time.Time
 }
 
 // Executor serves clients through a relay. Make it with New.
@@ -39,6 +41,8 @@ type Executor struct {
 	cfg      Config
 	instance wire.ID
 	sessions *sessions
+	// listChanged tells Run that the next expiry may be another one.
+	listChanged chan struct{}
 
 	pendingMu sync.Mutex
 	pending   map[[32]byte]int // handshakes by the client key that the relay reported
@@ -66,8 +70,12 @@ func New(cfg Config) (*Executor, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	return &Executor{
-		cfg: cfg, instance: wire.ID(wire.NewExecID()),
+		listChanged: make(chan struct{}, 1),
+		cfg:         cfg, instance: wire.ID(wire.NewExecID()),
 		sessions: newSessions(), pending: make(map[[32]byte]int),
 	}, nil
 }
@@ -100,6 +108,7 @@ func (e *Executor) Run(ctx context.Context) error {
 			}
 		}
 	})
+	sweeper.Go(func() { e.endExpired(ended) })
 	return quicconn.Redial(ctx, backoff, e.connect)
 }
 
@@ -187,7 +196,10 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 		finish(s, wire.CodeUnauthorized)
 		return nil
 	}
-	c := newConversation(conn, session, e.cfg.Backend.As(e.caller(session.client)), func() error { return e.authorized(session.client) })
+	c := newConversation(conn, session, func() (*Local, error) {
+		caller, err := e.caller(session.client)
+		return e.cfg.Backend.As(caller), err
+	})
 	e.sessions.enter(session, c)
 	err = c.serve(ctx)
 	e.sessions.leave(session, c)
@@ -252,12 +264,13 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 		return nil, nil, wire.Errorf(wire.CodeVersion, "this executor speaks wire versions %d to %d, the client %d to %d",
 			wire.Versions.Min, wire.Versions.Max, hello.Versions.Min, hello.Versions.Max)
 	}
-	if err := e.authorized(client); err != nil {
+	caller, err := e.caller(client)
+	if err != nil {
 		return nil, nil, err
 	}
 	welcome := &wire.Welcome{
 		Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
-		Limits: e.cfg.Backend.table.cfg.limits(),
+		Limits: e.cfg.Backend.table.cfg.limits(caller.Rights),
 	}
 	rand.Read(welcome.Random[:])
 	ns, err := p.NewSession(hello, welcome)
@@ -276,34 +289,46 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 	return conn, s, nil
 }
 
-// caller is on whose behalf a client with this key acts, by the file as it is now.
-func (e *Executor) caller(client keys.PublicKey) Caller {
-	c := Caller{Principal: client.String(), Key: client.String()}
-	if line, ok := e.cfg.Clients().Lookup(client); ok {
-		if line.As != "" {
-			c.Principal = line.As
-		}
-		c.ViewAll, c.ControlAll = line.ViewAll, line.ControlAll
+// caller is on whose behalf a client with this key acts, and with which rights, by the file and the time as they are now. Its
+// answer must not be kept for later. Beside an error it is a caller that may do nothing.
+func (e *Executor) caller(client keys.PublicKey) (Caller, error) {
+	line, ok := e.cfg.Clients().Lookup(client)
+	switch {
+	case !ok:
+		return Caller{}, wire.Errorf(wire.CodeUnauthorized, "this executor's authorized_clients does not list the key %s", client)
+	case line.Expired(e.now()):
+		return Caller{}, wire.Errorf(wire.CodeUnauthorized, "this executor's authorized_clients lists the key %s only until %s, which has passed",
+			client, line.Expires.Format(time.RFC3339))
 	}
-	return c
+	c := Caller{Principal: client.String(), Key: client.String(), ViewAll: line.ViewAll, ControlAll: line.ControlAll, Rights: line.Rights}
+	if line.As != "" {
+		c.Principal = line.As
+	}
+	return c, nil
 }
 
 func (e *Executor) authorized(client keys.PublicKey) error {
-	if _, ok := e.cfg.Clients().Lookup(client); !ok {
-		return wire.Errorf(wire.CodeUnauthorized, "this executor's authorized_clients does not list the key %s", client)
-	}
-	return nil
+	_, err := e.caller(client)
+	return err
 }
 
 // Recheck ends the sessions of clients that are not allowed any more, and what their keys
-// started, whoever else shares their principal. Call it when the file has changed.
+// started, whoever else shares their principal. Call it when the file has changed; what expires Run ends by itself.
 func (e *Executor) Recheck() {
+	e.recheck()
+	select {
+	case e.listChanged <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Executor) recheck() {
 	conversations, clients := e.sessions.revoke(func(k keys.PublicKey) bool { return e.authorized(k) == nil })
 	for _, c := range conversations {
-		c.end(wire.Errorf(wire.CodeRevoked, "this client's key was removed"))
+		c.end(wire.Errorf(wire.CodeRevoked, "this client's key was removed, or its time is over"))
 	}
 	for _, k := range clients {
-		e.cfg.Log.Info("client removed", "peer", k)
+		e.cfg.Log.Info("client removed or expired", "peer", k)
 	}
 	e.cfg.Backend.table.endUnauthorized(e.admitted, wire.CauseRevoked)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -77,14 +78,17 @@ type Local struct {
 	caller Caller
 }
 
-// Caller is on whose behalf a Local acts. The zero value sees nothing of anybody's.
+// Caller is on whose behalf a Local acts. The zero value sees nothing of anybody's, and starts nothing.
 type Caller struct {
 	// Principal owns what the caller starts, and is what an id means something for.
 	Principal string
-	// Key is the client key that the caller has proven: when it is removed, what it started ends.
+	// Key is the client key that the caller has proven: when it is removed, what it started ends. Without one the caller is
+	// this process itself, which Rights do not bind.
 	Key string
 	// ViewAll lets the caller see the execs of all principals, ControlAll also act on them.
 	ViewAll, ControlAll bool
+	// Rights bound what a caller with a key may start, and what it may take the control of. Zero: nothing.
+	Rights keys.Rights
 }
 
 var _ wire.ExecBackend = (*Local)(nil)
@@ -142,7 +146,7 @@ func (l *Local) Terminate(_ context.Context, ref wire.ExecRef, grace time.Durati
 
 // act does something to an exec without a handle on it.
 func (l *Local) act(ref wire.ExecRef, do func(*execution) error) error {
-	x, err := l.table.find(l.caller, ref, true)
+	x, err := l.table.find(l.caller, ref, toAct)
 	if err != nil {
 		return err
 	}
@@ -183,7 +187,11 @@ func (l *Local) start(ctx context.Context, p wire.ExecParams, c claim, epoch wir
 }
 
 func (l *Local) attach(ref wire.ExecRef, control bool, c claim) (*LocalProcess, error) {
-	x, err := l.table.find(l.caller, ref, control)
+	why := toWatch
+	if control {
+		why = toHold
+	}
+	x, err := l.table.find(l.caller, ref, why)
 	if err != nil {
 		return nil, err
 	}

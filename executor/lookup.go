@@ -7,12 +7,21 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
-// find is the exec that ref means for the caller, who wants to act on it (control) or only to
-// see it, with its users counted up. A foreign one is as unknown as one that never was.
-func (t *table) find(c Caller, ref wire.ExecRef, control bool) (*execution, error) {
+// purpose is what a caller wants an exec for.
+type purpose uint8
+
+const (
+	toWatch purpose = iota
+	toAct           // signal, end or remove it
+	toHold          // control it, and so type into it
+)
+
+// find is the exec that ref means for the caller, with its users counted up. A foreign one is as
+// unknown as one that never was.
+func (t *table) find(c Caller, ref wire.ExecRef, why purpose) (*execution, error) {
 	t.mu.Lock()
 	t.sweep()
-	e, err := t.lookup(c, ref, control)
+	e, err := t.lookup(c, ref, why)
 	t.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -21,7 +30,7 @@ func (t *table) find(c Caller, ref wire.ExecRef, control bool) (*execution, erro
 }
 
 // lookup finds a ready entry. Callers hold mu.
-func (t *table) lookup(c Caller, ref wire.ExecRef, control bool) (*entry, error) {
+func (t *table) lookup(c Caller, ref wire.ExecRef, why purpose) (*entry, error) {
 	var found *entry
 	for _, e := range t.entries[ref.ID] {
 		switch {
@@ -37,11 +46,16 @@ func (t *table) lookup(c Caller, ref wire.ExecRef, control bool) (*entry, error)
 	switch {
 	case found == nil:
 		return nil, wire.Errorf(wire.CodeNotFound, "no exec %s", ref.ID)
-	case control && found.Principal != c.Principal && !c.ControlAll:
+	case why != toWatch && found.Principal != c.Principal && !c.ControlAll:
 		return nil, wire.Errorf(wire.CodePolicy, "exec %s is another principal's: you may only watch it", ref.ID)
+	case why == toHold && !c.mayHold(found.Starter):
+		return nil, errNotHeld
 	}
 	return found, nil
 }
+
+var errNotHeld = wire.Errorf(wire.CodePolicy, "another key started this exec, and the rights of this one are narrowed: "+
+	"it may watch, signal, end and remove it, and not take it over")
 
 // sees reports whether the execs of a principal exist for the caller.
 func (c Caller) sees(principal string) bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/executor/executortest"
+	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -118,7 +119,7 @@ func (w *history) open(name string) {
 }
 
 func (w *history) as(principal string) *executor.Local {
-	return w.backend.As(executor.Caller{Principal: principal, Key: principal})
+	return w.backend.As(executor.Caller{Principal: principal, Key: principal, Rights: keys.AllRights()})
 }
 
 func (w *history) start(t *rapid.T) {

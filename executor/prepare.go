@@ -6,12 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 )
 
-// prepare applies the executor's own policy to a request. A client can only ask for less.
-func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration, error) {
-	most := Policy{Sandbox: c.Max, Roots: c.Workspaces, View: c.View, Limits: c.Limits}
+// prepare applies the executor's own policy, and the line's, to a request that has passed the gate. A
+// client can only ask for less.
+func (c *LocalConfig) prepare(r keys.Rights, p wire.ExecParams) (Spec, time.Duration, error) {
+	most := c.ceiling(r)
 	wanted, err := most.request(p)
 	if err != nil {
 		return Spec{}, 0, err
@@ -41,14 +43,14 @@ func (c *LocalConfig) prepare(p wire.ExecParams) (Spec, time.Duration, error) {
 	if p.Detach {
 		grace = 0 // it needs nobody
 	}
-	return s, min(grace, c.MaxGrace), nil
+	return s, min(grace, c.maxGrace(r)), nil
 }
 
-// limits is what a welcome tells the client.
-func (c *LocalConfig) limits() wire.SessionLimits {
+// limits is what a welcome tells a client with these rights.
+func (c *LocalConfig) limits(r keys.Rights) wire.SessionLimits {
 	return wire.SessionLimits{
 		Message: wire.MaxMessage, Window: wire.OutputWindow,
-		GraceMillis: uint64(c.MaxGrace / time.Millisecond), Sandbox: uint8(c.Max),
+		GraceMillis: uint64(c.maxGrace(r) / time.Millisecond), Sandbox: uint8(c.ceiling(r).Sandbox),
 	}
 }
 

@@ -190,7 +190,7 @@ func (e *entry) logName() string {
 func (t *table) remove(ctx context.Context, c Caller, ref wire.ExecRef) error {
 	for {
 		t.mu.Lock()
-		e, err := t.lookup(c, ref, true)
+		e, err := t.lookup(c, ref, toAct)
 		if err != nil {
 			t.mu.Unlock()
 			return err

@@ -29,11 +29,14 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	t.mu.Lock()
 	t.sweep()
 	if e := t.earlier(p.ID, c); e != nil {
-		same := e.sameRequest(hash)
+		same, held := e.sameRequest(hash), c.mayHold(e.Starter)
 		t.mu.Unlock()
+		if same && !held {
+			return nil, errNotHeld
+		}
 		return t.repeat(ctx, e, same)
 	}
-	if err := t.admit(p, epoch); err != nil {
+	if err := t.admit(c, p, epoch); err != nil {
 		t.mu.Unlock()
 		return nil, err
 	}
@@ -41,14 +44,16 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	e.Principal, e.ID, e.Starter, e.Hash = c.Principal, p.ID, c.Key, hash
 	t.add(e)
 	t.running++
+	t.countOfKey(c.Key, 1)
 	t.mu.Unlock()
 
-	x, err := t.launch(context.WithoutCancel(ctx), e, p)
+	x, err := t.launch(context.WithoutCancel(ctx), c, e, p)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer close(e.ready)
 	if err != nil {
 		t.running--
+		t.countOfKey(c.Key, -1)
 		if e.Outcome == nil {
 			e.refused = err
 			t.drop(e)
@@ -77,12 +82,14 @@ func (t *table) earlier(id wire.ExecID, c Caller) *entry {
 }
 
 // admit decides whether a new exec may begin. Callers hold mu.
-func (t *table) admit(p wire.ExecParams, epoch wire.ID) error {
+func (t *table) admit(c Caller, p wire.ExecParams, epoch wire.ID) error {
 	switch {
 	case t.closed:
 		return wire.Errorf(wire.CodeShutdown, "the executor is shutting down")
 	case epoch != t.epoch:
 		return wire.Errorf(wire.CodeUnknown, "the executor has lost its state since this exec was first tried: it may have run, and is not run again")
+	case c.rights().MaxExecs > 0 && t.runningOf[c.Key] >= c.rights().MaxExecs:
+		return &wire.Error{Code: wire.CodeBusy, Text: "this key runs as many commands at once as its own limit allows (max-execs in authorized_clients)", RetryAfter: time.Second}
 	case t.running >= t.cfg.MaxExecs:
 		return &wire.Error{Code: wire.CodeBusy, Text: "the executor runs as many commands as it may", RetryAfter: time.Second}
 	case t.count >= t.cfg.MaxRemembered:
@@ -94,6 +101,14 @@ func (t *table) admit(p wire.ExecParams, epoch wire.ID) error {
 		}
 	}
 	return nil
+}
+
+// countOfKey counts what a key runs. A command counts until its end is recorded, which is before anybody can
+// read Exit: who has read it can start the next one. Callers hold mu.
+func (t *table) countOfKey(key string, n int) {
+	if t.runningOf[key] += n; t.runningOf[key] == 0 {
+		delete(t.runningOf, key)
+	}
 }
 
 // spills: the output goes to files from the beginning.
@@ -112,10 +127,15 @@ func (t *table) repeat(ctx context.Context, e *entry, same bool) (*execution, er
 
 // launch prepares, records and spawns, in this order: what is refused leaves no record, and what is
 // recorded is never tried again.
-func (t *table) launch(ctx context.Context, e *entry, p wire.ExecParams) (*execution, error) {
+func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParams) (*execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, launchTime)
 	defer cancel()
-	spec, grace, err := t.cfg.prepare(p)
+	r := c.rights()
+	p, err := t.cfg.gate(r, p)
+	if err != nil {
+		return nil, err
+	}
+	spec, grace, err := t.cfg.prepare(r, p)
 	if err != nil {
 		return nil, err
 	}
@@ -179,6 +199,9 @@ func (t *table) recordFailure(e *entry, err error) {
 // recordEnd comes before anybody can read Exit.
 func (t *table) recordEnd(e *entry, x *execution, status wire.ExitStatus) {
 	t.recordOutcome(e, journal.Outcome{Status: &status, Last: x.log.LastSeq() + 1})
+	t.mu.Lock()
+	t.countOfKey(e.Starter, -1)
+	t.mu.Unlock()
 	t.cfg.Log.Info("exec ended", "exec", e.ID, "principal", e.Principal, "status", status.String())
 }
 

@@ -36,6 +36,7 @@ type table struct {
 	entries   map[wire.ExecID][]*entry // mostly one each: an id means something for its principal only
 	count     int
 	running   int
+	runningOf map[string]int // by the key that started them
 	nextSweep time.Time
 	ticked    time.Duration  // when the running time was recorded last
 	unsaved   int            // ended execs that were kept in memory for want of room
@@ -64,7 +65,7 @@ func newTable(cfg LocalConfig) (*table, error) {
 	cfg.setDefaults()
 	t := &table{
 		cfg: cfg, epoch: wire.ID(wire.NewExecID()), began: time.Now(),
-		entries: make(map[wire.ExecID][]*entry), reachable: true,
+		entries: make(map[wire.ExecID][]*entry), runningOf: make(map[string]int), reachable: true,
 	}
 	if cfg.State == "" {
 		return t, nil

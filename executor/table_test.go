@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/executor/executortest"
+	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -144,7 +145,7 @@ func TestIDIsRememberedWhenItsResultIsNot(t *testing.T) {
 func TestLimitOfRunningCommandsIsSaidAndLifted(t *testing.T) {
 	inBubble(t, executor.LocalConfig{MaxExecs: 2}, func(t *testing.T, r *executortest.Runner, b *executor.Local) {
 		first := begin(t, b, command("sleep", "1m"))
-		begin(t, b.As(executor.Caller{Principal: "another", Key: "another"}), command("sleep", "1h"))
+		begin(t, b.As(executor.Caller{Principal: "another", Key: "another", Rights: keys.AllRights()}), command("sleep", "1h"))
 		late := command("echo", "x")
 		_, err := b.Start(t.Context(), late)
 		wantCode(t, "a third command", err, wire.CodeBusy)
@@ -162,7 +163,7 @@ func TestLimitOfRunningCommandsIsSaidAndLifted(t *testing.T) {
 
 func TestForeignExecIsAsUnknownAsNone(t *testing.T) {
 	inBubble(t, executor.LocalConfig{}, func(t *testing.T, r *executortest.Runner, b *executor.Local) {
-		mine, theirs := b.As(executor.Caller{Principal: "mine", Key: "mine"}), b.As(executor.Caller{Principal: "theirs", Key: "theirs"})
+		mine, theirs := b.As(executor.Caller{Principal: "mine", Key: "mine", Rights: keys.AllRights()}), b.As(executor.Caller{Principal: "theirs", Key: "theirs", Rights: keys.AllRights()})
 		p := command("sleep", "1h")
 		begin(t, mine, p)
 		none := wire.NewExecID()
@@ -187,7 +188,7 @@ func TestForeignExecIsAsUnknownAsNone(t *testing.T) {
 
 func TestCloseEndsEverythingAndWaits(t *testing.T) {
 	inBubble(t, executor.LocalConfig{}, func(t *testing.T, r *executortest.Runner, b *executor.Local) {
-		soft, hard := begin(t, b, command("sleep", "1h")), begin(t, b.As(executor.Caller{Principal: "x", Key: "x"}), command("stubborn", "1h"))
+		soft, hard := begin(t, b, command("sleep", "1h")), begin(t, b.As(executor.Caller{Principal: "x", Key: "x", Rights: keys.AllRights()}), command("stubborn", "1h"))
 		full := begin(t, b, command("flood", "100000000")) // waits for room in its log
 		synctest.Wait()
 		began := time.Now()
