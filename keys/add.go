@@ -4,25 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"sync"
 )
-
-// adding serialises the changes of this process; lockFolderOf adds other processes.
-var adding sync.Mutex
 
 // AddKnownExecutor adds a line to a client's known_executors, or creates the file with mode 0600; its folder must exist. The
 // file is replaced in one step and keeps its other lines, comments, mode and owner. An alias that already stands for the same
 // key and relay is left as it is; one that stands for anything else is an error, because only a person may change whom a name
 // means. A file that does not parse is left alone. It is safe for concurrent use, and on Unix by several processes.
 func AddKnownExecutor(path string, e KnownExecutor) error {
-	line := fmt.Sprintf("%s %s %s", e.Alias, e.Key, e.Relay)
-	parsed, err := parseKnownExecutor(line)
-	if err != nil || parsed != e {
-		return fmt.Errorf("add executor %.64q to %s: %w", e.Alias, path, orMalformed(err))
+	line, err := knownLine(e)
+	if err != nil {
+		return fmt.Errorf("add executor %.64q to %s: %w", e.Alias, path, err)
 	}
 	return addLine(path, line, ParseKnownExecutors, func(known *KnownExecutors) (bool, error) {
 		old, taken := known.Lookup(e.Alias)
@@ -84,48 +75,16 @@ func orMalformed(err error) error {
 	return err
 }
 
-// addLine appends line to the file at path unless present says that it is there already. The result is parsed before it
-// replaces the file, so that a file which parsed before parses afterwards.
-func addLine[T any](path, line string, parse func(string, io.Reader) (T, error), present func(T) (bool, error)) error {
-	adding.Lock()
-	defer adding.Unlock()
-	// A rename would replace a symbolic link; the file it points to is meant.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	unlock, err := lockFolderOf(path)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-
-	var content []byte
-	prepare := func(*os.File) error { return nil }
-	old, err := readTrustFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return err
-	default:
-		content = old.content
-		prepare = func(file *os.File) error { return keepOwner(file, old.info) }
-	}
-	parsed, err := parse(path, bytes.NewReader(content))
-	if err != nil {
-		return err
-	}
-	if there, err := present(parsed); there || err != nil {
+// addLine appends line to the file at path unless present says that it is there already.
+func addLine[T any](path, line string, parse parser[T], present func(T) (bool, error)) error {
+	return rewrite(path, parse, func(content []byte, parsed T) ([]byte, error) {
+		there, err := present(parsed)
 		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		return nil
-	}
-	if len(content) > 0 && content[len(content)-1] != '\n' {
-		content = append(content, '\n')
-	}
-	content = append(content, line+"\n"...)
-	if _, err := parse(path, bytes.NewReader(content)); err != nil {
-		return err
-	}
-	return replaceWhole(path, content, prepare)
+		if there {
+			return nil, nil
+		}
+		return appendLine(content, line), nil
+	})
 }

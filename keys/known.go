@@ -17,6 +17,7 @@ type KnownExecutor struct {
 // and nil know none.
 type KnownExecutors struct {
 	list    []KnownExecutor
+	lines   []int // where each of the list stands in its file, from 1
 	byAlias map[string]int
 }
 
@@ -25,7 +26,7 @@ type KnownExecutors struct {
 // alias that is given twice; one executor may have several aliases.
 func ParseKnownExecutors(name string, r io.Reader) (*KnownExecutors, error) {
 	known := &KnownExecutors{byAlias: make(map[string]int)}
-	err := eachLine(name, r, func(_ int, line string) error {
+	err := eachLine(name, r, func(number int, line string) error {
 		executor, err := parseKnownExecutor(line)
 		if err != nil {
 			return err
@@ -35,6 +36,7 @@ func ParseKnownExecutors(name string, r io.Reader) (*KnownExecutors, error) {
 		}
 		known.byAlias[executor.Alias] = len(known.list)
 		known.list = append(known.list, executor)
+		known.lines = append(known.lines, number)
 		return nil
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // Limits on a trust file, checked before anything is made of its content.
 const (
-	maxFileSize = 1 << 20
+	maxFileSize = 16 << 20 // room for 50,000 enrolled executors, at some 300 bytes each
 	maxLineSize = 8 << 10
 	maxName     = 64 // bytes of a name that programs use: an alias, a peer's name
 )
