@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -16,14 +18,16 @@ import (
 // notifications would be quicker and miss network file systems, replaced folders and overflows.
 const pollInterval = 250 * time.Millisecond
 
-// File is a trust file that is read again when it changes. Make one with [WatchFile]; the zero value has the zero T as its
-// content and cannot run. Current may be called from anywhere, Run once.
+// File is a trust file that is read again when it changes. Make one with [WatchFile] or [WatchOptionalFile]; the zero value
+// has the zero T as its content and cannot run. Current and Reload may be called from anywhere, Run once.
 type File[T any] struct {
 	path    string
 	parse   func(name string, r io.Reader) (T, error)
 	current atomic.Pointer[T]
 
-	// Of the poll only:
+	mu      sync.Mutex        // of what follows, and held while the file is read
+	absent  bool              // there was never a file, which is no failure
+	untold  bool              // Reload changed the content, and onChange does not know yet
 	seen    fileID            // the file as last read
 	settled bool              // whether a later change is certain to show in the identity
 	sum     [sha256.Size]byte // of the content last read, good or bad
@@ -76,20 +80,44 @@ func readTrustFile(path string) (trustFile, error) {
 // succeed; a missing file is an error that matches [io/fs.ErrNotExist]. Changes are seen once [File.Run] runs.
 func WatchFile[T any](path string, parse func(name string, r io.Reader) (T, error)) (*File[T], error) {
 	f := &File[T]{path: path, parse: parse}
+	read, err := readSettled(path)
+	if err != nil {
+		return nil, err
+	}
+	return f.started(read)
+}
+
+// WatchOptionalFile is [WatchFile] for a file that need not exist yet: until it appears, its content is that of an empty file.
+// That holds for the beginning only. Once the file was there, to remove it changes nothing, as ever: see [File.Run].
+func WatchOptionalFile[T any](path string, parse func(name string, r io.Reader) (T, error)) (*File[T], error) {
+	f := &File[T]{path: path, parse: parse}
+	read, err := readSettled(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.absent = true
+		return f.started(trustFile{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.started(read)
+}
+
+// started is the first load.
+func (f *File[T]) started(read trustFile) (*File[T], error) {
+	if err := f.adopt(read); err != nil {
+		return nil, err
+	}
+	f.remember(read)
+	return f, nil
+}
+
+// readSettled reads a file that may be changing just now.
+func readSettled(path string) (trustFile, error) {
 	read, err := readTrustFile(path)
 	for tries := 1; errors.Is(err, errChanging) && tries < 10; tries++ {
 		read, err = readTrustFile(path)
 	}
-	if err != nil {
-		return nil, err
-	}
-	value, err := parse(path, bytes.NewReader(read.content))
-	if err != nil {
-		return nil, err
-	}
-	f.remember(read)
-	f.current.Store(&value)
-	return f, nil
+	return read, err
 }
 
 // Current returns the content that is in force: the newest that was good as a whole.
@@ -126,48 +154,91 @@ func (f *File[T]) Run(ctx context.Context, onChange func(T), onError func(error)
 
 // poll looks once.
 func (f *File[T]) poll(onChange func(T), onError func(error)) {
-	info, err := os.Stat(f.path)
-	if err == nil && f.failure == "" && f.settled && identify(info) == f.seen {
-		return
-	}
-	read, err := readTrustFile(f.path)
-	if errors.Is(err, errChanging) {
-		return
-	}
-	if err != nil {
-		f.fail(err, onError)
-		return
-	}
-	recovered := f.failure != ""
-	f.failure = ""
-	sum := f.sum
-	f.remember(read)
-	if f.sum == sum && !recovered {
-		return
-	}
-	value, err := f.parse(f.path, bytes.NewReader(read.content))
+	changed, err := f.look()
 	if err != nil {
 		onError(err)
-		return
+	}
+	if changed {
+		onChange(f.Current())
+	}
+}
+
+// look reads the file if it seems to have changed. It reports whether there is a content that onChange was not called with, and
+// an error that nobody has heard of yet.
+func (f *File[T]) look() (changed bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	changed = f.untold
+	f.untold = false
+	info, err := os.Stat(f.path)
+	if err == nil && f.failure == "" && f.settled && identify(info) == f.seen {
+		return changed, nil
+	}
+	read, err := readTrustFile(f.path)
+	switch {
+	case errors.Is(err, errChanging) || f.absent && errors.Is(err, fs.ErrNotExist):
+		return changed, nil
+	case err != nil && err.Error() == f.failure:
+		return changed, nil
+	case err != nil:
+		return changed, f.fail(err)
+	}
+	if !f.remember(read) {
+		return changed, nil
+	}
+	if err := f.adopt(read); err != nil {
+		return changed, err
+	}
+	return true, nil
+}
+
+// Reload reads the file at once, changed or not, and returns an error if it is missing, cannot be read or does not parse; the
+// old content then stays in force, and onError is not called for it as well. A good change is in force when Reload returns;
+// onChange is called a little later, from Run's goroutine. A file that [WatchOptionalFile] has not found yet may still be missing.
+func (f *File[T]) Reload() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	read, err := readSettled(f.path)
+	if f.absent && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return f.fail(err)
+	}
+	changed := f.remember(read)
+	if err := f.adopt(read); err != nil {
+		return err
+	}
+	f.untold = f.untold || changed
+	return nil
+}
+
+// adopt puts the content in force, if it is good.
+func (f *File[T]) adopt(read trustFile) error {
+	value, err := f.parse(f.path, bytes.NewReader(read.content))
+	if err != nil {
+		return err
 	}
 	f.current.Store(&value)
-	onChange(value)
+	return nil
 }
 
-// fail reports that the file cannot be read, unless the last poll said so too.
-func (f *File[T]) fail(err error, onError func(error)) {
-	if f.failure == err.Error() {
-		return
-	}
+// fail notes that the file cannot be read.
+func (f *File[T]) fail(err error) error {
 	f.failure = err.Error()
-	onError(fmt.Errorf("the last good content stays in force: %w", err))
+	return fmt.Errorf("the last good content stays in force: %w", err)
 }
 
-// remember notes what was read. A file that was changed just now can change again without a visible trace, because its times
-// are as coarse as the kernel's clock tick: it is read again until it is older than any tick.
-func (f *File[T]) remember(read trustFile) {
+// remember notes what was read and reports whether that is news. A file that was changed just now can change again without a
+// visible trace, because its times are as coarse as the kernel's clock tick: it is read again until it is older than any tick.
+func (f *File[T]) remember(read trustFile) (news bool) {
 	const coarsestTick = 2 * time.Second // FAT's; others are below 20 ms
+	sum := sha256.Sum256(read.content)
+	news = sum != f.sum || f.failure != ""
+	f.absent = f.absent && read.info == nil
+	f.failure = ""
 	f.seen = read.id
-	f.sum = sha256.Sum256(read.content)
+	f.sum = sum
 	f.settled = time.Since(read.id.changed()).Abs() > coarsestTick
+	return news
 }
