@@ -26,10 +26,13 @@ type relayDouble struct {
 	dials   int
 	refuse  func(dial int) error               // a connection
 	circuit func(s wire.Stream, to *wire.Dial) // one that was asked for
-	control func(c *noiseconn.Conn)            // after welcome
-	current wire.Transport                     // the relay's side of the last connection
-	gate    func(ctx context.Context) error    // before each dial
-	welcome func(w *wire.HopWelcome)           // changes it
+	request func(s wire.Stream, m wire.Message)
+	control func(c *noiseconn.Conn)         // after welcome
+	current wire.Transport                  // the relay's side of the last connection
+	gate    func(ctx context.Context) error // before each dial
+	welcome func(w *wire.HopWelcome)        // changes it
+	next    *keys.PrivateKey                // a second key, or nil
+	pinned  []keys.PublicKey                // which of the keys each connection wanted
 }
 
 // withRelay runs a test in a bubble with a client of a double.
@@ -91,12 +94,16 @@ func (r *relayDouble) serve(t wire.Transport) {
 	if err != nil {
 		return
 	}
-	p, err := noiseconn.Accept(r.ctx, s, noiseconn.ResponderConfig{Static: r.key, Prologue: noiseconn.HopPrologue(t.Binding())})
+	r.mu.Lock()
+	cfg := noiseconn.ResponderConfig{Static: r.key, Next: r.next, Prologue: noiseconn.HopPrologue(t.Binding())}
+	r.mu.Unlock()
+	p, err := noiseconn.Accept(r.ctx, s, cfg)
 	if err != nil {
 		return
 	}
 	w := &wire.HopWelcome{Versions: wire.Versions, Connection: 1}
 	r.mu.Lock()
+	r.pinned = append(r.pinned, p.Local())
 	if r.welcome != nil {
 		r.welcome(w)
 	}
@@ -127,15 +134,15 @@ func (r *relayDouble) serve(t wire.Transport) {
 		}
 		r.serving.Go(func() {
 			m, err := wire.ReadFrame(s)
-			dial, ok := m.(*wire.Dial)
-			if err != nil || !ok {
-				s.Reset(wire.CodeProtocol)
-				return
-			}
 			r.mu.Lock()
-			circuit := r.circuit
+			circuit, request := r.circuit, r.request
 			r.mu.Unlock()
-			if circuit != nil {
+			switch dial, ok := m.(*wire.Dial); {
+			case err != nil || !ok && request == nil:
+				s.Reset(wire.CodeProtocol)
+			case !ok:
+				request(s, m)
+			case circuit != nil:
 				circuit(s, dial)
 			}
 		})
