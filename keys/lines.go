@@ -32,6 +32,11 @@ func readLimited(name string, r io.Reader) ([]byte, error) {
 // eachLine calls use for every line of r that is neither blank nor a # comment, without its line end and outer space. The
 // first error ends it and gets the place: "name:line: ...".
 func eachLine(name string, r io.Reader, use func(number int, line string) error) error {
+	return eachLineUpTo(maxLineSize, name, r, use)
+}
+
+// eachLineUpTo is eachLine for lines of another size, in bytes.
+func eachLineUpTo(maxLine int, name string, r io.Reader, use func(number int, line string) error) error {
 	content, err := readLimited(name, r)
 	if err != nil {
 		return err
@@ -39,7 +44,7 @@ func eachLine(name string, r io.Reader, use func(number int, line string) error)
 	number := 0
 	for raw := range bytes.Lines(content) {
 		number++
-		err := checkLine(raw)
+		err := checkLine(raw, maxLine)
 		if err == nil {
 			line := strings.Trim(string(raw), " \t\r\n")
 			if line == "" || line[0] == '#' {
@@ -56,10 +61,10 @@ func eachLine(name string, r io.Reader, use func(number int, line string) error)
 
 // checkLine refuses what could hide content from a reader or forge a log line: control characters, broken or invisible
 // Unicode, endless lines. A final CR is the line end of another system.
-func checkLine(raw []byte) error {
+func checkLine(raw []byte, maxLine int) error {
 	raw = bytes.TrimSuffix(bytes.TrimSuffix(raw, []byte("\n")), []byte("\r"))
-	if len(raw) > maxLineSize {
-		return fmt.Errorf("line is longer than %d bytes", maxLineSize)
+	if len(raw) > maxLine {
+		return fmt.Errorf("line is longer than %d bytes", maxLine)
 	}
 	if !utf8.Valid(raw) {
 		return errors.New("line is not UTF-8")
