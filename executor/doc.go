@@ -14,6 +14,8 @@
 //	    control (control.go)  or a question, or an act without a handle
 //	    LocalProcess (process.go)  a handle: controls or views one exec
 //	Local (local.go)  the backend of one caller
+//	  gate (gate.go)  what the caller's line lets it start: of a list of commands (forced.go), and
+//	                    until when (expiry.go)
 //	  table (table.go)  every exec by id and principal; starts once (start.go), is looked
 //	                    up (lookup.go), and forgets what is too old (retention.go)
 //	    journal (package journal)  ids and outcomes on disk: written before a spawn and before
@@ -22,6 +24,24 @@
 //	                    done when its controller is gone (absence.go)
 //	      execlog.Log (package execlog), inputQueue (input.go)
 //	      Runner (runner.go)  makes the process: sandboxRunner (sandbox.go)
+//
+// # Who may start what
+//
+// A client's line in authorized_clients is a ceiling. A Start is decided in this order, by the file and the time of that
+// moment, and the first refusal ends it:
+//
+//  1. The key is listed, and its line has not expired: else unauthorized.
+//  2. The id is known to its principal, or its key started it: the answer of then, whatever the line says now. A line that
+//     narrows anything gets no handle on what another key started.
+//  3. The key runs fewer commands than its max-execs, and the executor fewer than its own limit: else busy.
+//  4. A terminal, variables, and with command= words, argv[0], folder and file are what the line allows: else policy. What
+//     runs is the line's file, and max-time bounds the time limit.
+//  5. The sandbox, what it sees and may write, and the limits are the meet of owner, line and request. Below the machine's
+//     network and the full view there is always a sandbox.
+//  6. Only then is the start recorded, and the command made.
+//
+// A line that is narrowed applies from the next Start on. One that is removed or expires ends its sessions and commands.
+// Callers without a key, which are this process itself, have no line.
 //
 // An execution outlives handles, conversations, sessions and connections. A conversation that ends
 // only detaches its handle; then the detach grace runs. When a command has ended its output
