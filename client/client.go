@@ -28,6 +28,16 @@ type Config struct {
 	// Interrupted is told when an exec's link is lost and when it is back; see RemoteConfig. Calls
 	// about different executors may come at the same time. Nil: nobody is told.
 	Interrupted func(Interruption)
+	// RelayKeyReplaced is told that the relay replaces its key, by the old key itself: it is the moment to pin
+	// next instead. The Client's later connections want next, and never the old one again. Told once
+	// for each pair, one after the other. Nil: nobody is told.
+	RelayKeyReplaced func(old, next keys.PublicKey)
+	// ExecutorKeyReplaced is told that an executor replaces its key; see RemoteConfig. Calls about different
+	// executors may come at the same time. Nil: nobody is told.
+	//
+	// Both are called from goroutines that hold no locks, and may use the Client. Close waits at most 5
+	// seconds for a call that is under way, so one that calls Close is waited for in vain.
+	ExecutorKeyReplaced func(old, next keys.PublicKey)
 }
 
 // Client is one key at one relay. It is safe for concurrent use. Close it.
@@ -82,7 +92,8 @@ func (c *Client) Executor(key keys.PublicKey) *Remote {
 		r = NewRemote(RemoteConfig{
 			Key: c.cfg.Key, Executor: key, Software: c.cfg.Software, Clock: c.cfg.Clock,
 			Patience: c.cfg.Patience, Interrupted: c.cfg.Interrupted,
-			OpenCircuit: func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
+			OpenCircuit:   func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
+			OpenCircuitTo: c.link.openCircuit, Log: c.cfg.Log, ExecutorKeyReplaced: c.cfg.ExecutorKeyReplaced,
 		})
 		c.remotes[key] = r
 	}
@@ -90,14 +101,18 @@ func (c *Client) Executor(key keys.PublicKey) *Remote {
 }
 
 // Close ends the connection and every handle on it. Commands go on until their detach
-// grace runs out.
+// grace runs out. News about a key that is on its way may delay it by 5 seconds at most.
 func (c *Client) Close() error {
+	until := time.Now().Add(lingerAtMost) // for all together
 	c.mu.Lock()
 	remotes := c.remotes
 	c.remotes = make(map[keys.PublicKey]*Remote)
 	c.mu.Unlock()
+	var closing sync.WaitGroup
 	for _, r := range remotes {
-		r.Close()
+		closing.Go(func() { r.close(until) })
 	}
-	return c.link.close()
+	closing.Wait()
+	c.link.close(until)
+	return nil
 }

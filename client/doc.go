@@ -17,6 +17,8 @@
 //	                      (resume.go, loss.go) and reads each one.
 //	      conversation (conversation.go)  one circuit of it: the mirror image of executor's,
 //	                      with how far it has got, and a goroutine that writes
+//	  directory (directory.go, question.go)  executors and join tokens of the client's tenant: a stream
+//	                      to the relay itself for each request, closed when its Reply is read
 //	  Cmd (cmd.go)  a command with files, in the manner of os/exec, on any ExecBackend
 //
 // # Lost links
@@ -28,6 +30,20 @@
 // take (Patience) and a function that is told (Interrupted). Only then, or when the executor itself says
 // that there is nothing to come back to, a call fails: with wire.ErrLost, or with an error of
 // wire.CodeUnknown, nobody here knows the outcome.
+//
+// # Directory and keys
+//
+// What the relay lists is the relay's word. [Client.Executors] passes it on as it is, with the proof of each
+// key, and whoever holds the secret of the token checks that; this package pins nothing by itself.
+//
+// Keys that are pinned change only by the word of the pinned key. A relay names its next key in its welcome:
+// the link pins that for every later connection, and never the old one again (relaykey.go). An executor
+// names its next key in a Welcome, and the Remote then asks the next key, by a circuit and a handshake of
+// their own, whether it names the old one (replaced.go); the Remote itself stays with its key. Both are
+// told to functions of [Config], which write down what the program pins next time. They run in goroutines
+// that hold no locks, and that Close lets finish for a moment (linger.go): a program that runs
+// one short command gets the news too. Which keys were told is kept by the Client and the Remote, so
+// a program that wants to be told once has one Client.
 //
 // Start at [Dial] and [Environment.Command].
 package client

@@ -21,6 +21,8 @@ type link struct {
 	ctx      context.Context // ends with close
 	cancel   context.CancelCauseFunc
 	running  sync.WaitGroup
+	news     *lingering // of the relay's key
+	pins     relayPins
 
 	mu      sync.Mutex
 	current *noiseconn.Hop
@@ -35,7 +37,9 @@ type attempt struct {
 
 func newLink(cfg Config) *link {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &link{cfg: cfg, instance: wire.ID(wire.NewExecID()), ctx: ctx, cancel: cancel}
+	l := &link{cfg: cfg, instance: wire.ID(wire.NewExecID()), ctx: ctx, cancel: cancel, news: newLingering()}
+	l.pins = relayPins{tell: l.news, news: cfg.RelayKeyReplaced, pins: []keys.PublicKey{cfg.Relay.Key}}
+	return l
 }
 
 // hop is the standing connection, or a new one.
@@ -119,12 +123,16 @@ func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {
 	if err != nil {
 		return nil, err
 	}
-	hop, err := noiseconn.Join(ctx, t, l.cfg.Key, l.cfg.Relay.Key, &wire.HopHello{
+	pinned := l.pins.current()
+	hop, err := noiseconn.Join(ctx, t, l.cfg.Key, pinned, &wire.HopHello{
 		Role: wire.RoleClient, Versions: wire.Versions, Instance: l.instance, Software: l.cfg.Software,
 	})
 	if err != nil {
 		t.Close(wire.CodeCancelled, "")
 		return nil, err
+	}
+	if next := hop.Welcome.NextRelay; next != nil && l.pins.announced(pinned, *next) {
+		l.cfg.Log.Debug("relay replaces its key", "relay", pinned, "next", l.pins.current())
 	}
 	return hop, nil
 }
@@ -151,10 +159,11 @@ func (l *link) openCircuit(ctx context.Context, executor keys.PublicKey) (wire.S
 	return &circuit{Stream: s}, nil
 }
 
-func (l *link) close() error {
+// close lets news be told until a time; whoever is told may use the link meanwhile.
+func (l *link) close(until time.Time) {
+	l.news.finish(until)
 	l.cancel(wire.ErrClosed)
 	l.running.Wait()
-	return nil
 }
 
 // circuit reads the relay's reply before the first byte of the executor's.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,8 +19,12 @@ type RemoteConfig struct {
 	Executor keys.PublicKey // the executor must prove it
 	// OpenCircuit makes a stream to the executor, whatever carries it.
 	OpenCircuit func(context.Context) (wire.Stream, error)
-	Software    string
-	Clock       noiseconn.Clock // nil: the boot clock
+	// OpenCircuitTo is OpenCircuit to an executor with another key, by which a next key is asked itself. It
+	// must end with its context. Nil: no next key is looked at, and nobody is told of one.
+	OpenCircuitTo func(context.Context, keys.PublicKey) (wire.Stream, error)
+	Software      string
+	Log           *slog.Logger    // nil: nothing
+	Clock         noiseconn.Clock // nil: the boot clock
 	// Patience is how long a handle tries to come back after it lost its link, and Start to
 	// get an answer after it sent its request, both counted from the loss on a clock that
 	// stands still while the machine sleeps. Zero: DefaultPatience. Negative: they do not try.
@@ -29,6 +34,12 @@ type RemoteConfig struct {
 	// return soon, since nothing comes back meanwhile, and must not close the handle or
 	// the Remote. Nil: nobody is told.
 	Interrupted func(Interruption)
+	// ExecutorKeyReplaced is told that the executor replaces its key: the old one has named the next, and the
+	// next the old, each in a handshake that it has proven. It is the moment to pin next instead; this Remote
+	// goes on with the key that it has. Told at most once for each next key, and never when the next one
+	// cannot be asked. It may use the Remote, whose Close waits at most 5 seconds for it. Nil: nobody is
+	// told, and no next key is asked.
+	ExecutorKeyReplaced func(old, next keys.PublicKey)
 }
 
 // DefaultPatience outlasts the restart of a relay or an executor, and a dead spot on a train.
@@ -56,19 +67,29 @@ type Remote struct {
 	ctx        context.Context // ends with Close
 	cancel     context.CancelFunc
 	background sync.WaitGroup
+	checks     *lingering // of next keys
 
-	mu       sync.Mutex
-	closed   bool
-	session  *session
-	founding chan struct{} // closed when the handshake that is under way has ended
-	handles  map[*RemoteProcess]struct{}
+	log *slog.Logger
+
+	mu         sync.Mutex
+	closed     bool
+	session    *session
+	founding   chan struct{} // closed when the handshake that is under way has ended
+	handles    map[*RemoteProcess]struct{}
+	successors map[keys.PublicKey]struct{} // next keys that the executor has named
 }
 
 var _ wire.ExecBackend = (*Remote)(nil)
 
 // NewRemote connects to nothing yet. Client.Executor is the usual way to get one.
 func NewRemote(cfg RemoteConfig) *Remote {
-	r := &Remote{cfg: cfg, patience: cfg.Patience, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{})}
+	r := &Remote{
+		cfg: cfg, patience: cfg.Patience, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{}),
+		checks: newLingering(), log: cfg.Log,
+	}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
 	if r.patience == 0 {
 		r.patience = DefaultPatience
 	}
@@ -92,8 +113,15 @@ func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOption
 	})
 }
 
-// Close ends every handle; commands go on until their detach grace runs out.
+// Close ends every handle; commands go on until their detach grace runs out. A next key of the executor's
+// that is being asked at this moment, and ExecutorKeyReplaced after it, may delay it by 5 seconds at most.
 func (r *Remote) Close() error {
+	r.close(time.Now().Add(lingerAtMost))
+	return nil
+}
+
+// close lets checks go on until a time.
+func (r *Remote) close(until time.Time) {
 	r.mu.Lock()
 	r.closed = true
 	handles := r.handles
@@ -104,7 +132,7 @@ func (r *Remote) Close() error {
 		p.Close()
 	}
 	r.background.Wait()
-	return nil
+	r.checks.finish(until)
 }
 
 // interrupted tells whoever wants to know.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
 )
@@ -137,18 +138,19 @@ func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make opening
 		}
 	}
 	defer tell(nil)
-	f, err := r.found(ctx, stream, nil)
+	f, err := r.found(ctx, stream, r.cfg.Executor, nil)
 	if err != nil {
 		return nil, nil, &errUnsent{err}
 	}
 	if err := f.conn.Send(make(0, f.epoch)); err != nil {
 		return nil, nil, lostError(err)
 	}
-	s, err := f.welcomed()
+	s, welcome, err := f.welcomed()
 	if err != nil {
 		return nil, nil, err
 	}
 	tell(s)
+	r.learn(welcome)
 	answer, err := r.firstAnswer(f.conn)
 	return &channel{f.conn, s}, answer, err
 }
@@ -159,19 +161,30 @@ func (r *Remote) renew(ctx context.Context, old *session) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	id := old.ID()
+	s, welcome, err := r.foundOnly(ctx, stream, r.cfg.Executor, &id)
+	if err != nil {
+		return nil, err
+	}
+	r.learn(welcome)
+	return s, nil
+}
+
+// foundOnly makes a session with whoever has the key, and ends its channel 0 and the stream.
+func (r *Remote) foundOnly(ctx context.Context, stream wire.Stream, key keys.PublicKey, replaces *wire.ID) (*session, *wire.Welcome, error) {
 	stop := context.AfterFunc(ctx, func() { stream.Reset(wire.CodeCancelled) })
 	defer stop()
 	defer stream.Reset(wire.CodeCancelled)
-	id := old.ID()
-	f, err := r.found(ctx, stream, &id)
+	f, err := r.found(ctx, stream, key, replaces)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s, err := f.welcomed()
+	s, welcome, err := f.welcomed()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return s, f.conn.CloseWrite()
+	f.conn.CloseWrite() // should it fail, the session stands all the same
+	return s, welcome, nil
 }
 
 // founding is a handshake whose third message is on its way.
@@ -181,14 +194,14 @@ type founding struct {
 	epoch wire.ID
 }
 
-func (r *Remote) found(ctx context.Context, stream wire.Stream, replaces *wire.ID) (*founding, error) {
+func (r *Remote) found(ctx context.Context, stream wire.Stream, key keys.PublicKey, replaces *wire.ID) (*founding, error) {
 	ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
 	defer cancel()
 	i, err := noiseconn.Dial(ctx, stream, noiseconn.InitiatorConfig{
-		Static: r.cfg.Key, Peer: r.cfg.Executor.Raw(), Prologue: noiseconn.EndToEndPrologue(), Clock: r.cfg.Clock,
+		Static: r.cfg.Key, Peer: key.Raw(), Prologue: noiseconn.EndToEndPrologue(), Clock: r.cfg.Clock,
 	})
 	if err != nil {
-		return nil, r.handshakeError(err)
+		return nil, handshakeError(key, err)
 	}
 	f := &founding{hello: &wire.Hello{Versions: wire.Versions, Replaces: replaces, Software: r.cfg.Software}, epoch: i.Epoch()}
 	rand.Read(f.hello.Random[:])
@@ -197,35 +210,35 @@ func (r *Remote) found(ctx context.Context, stream wire.Stream, replaces *wire.I
 }
 
 // welcomed reads the executor's decision.
-func (f *founding) welcomed() (*session, error) {
+func (f *founding) welcomed() (*session, *wire.Welcome, error) {
 	f.conn.SetReadDeadline(time.Now().Add(wire.HandshakeTimeout))
 	m, err := f.conn.Recv()
 	f.conn.SetReadDeadline(time.Time{})
 	if err != nil {
-		return nil, lostError(err)
+		return nil, nil, lostError(err)
 	}
 	switch m := m.(type) {
 	case *wire.Refused:
-		return nil, &errUnsent{&verdict{m.Err()}} // refused before anything was read
+		return nil, nil, &errUnsent{&verdict{m.Err()}} // refused before anything was read
 	case *wire.Welcome:
 		if !m.Versions.Agrees(wire.Versions, wire.Version) {
-			return nil, &verdict{wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
+			return nil, nil, &verdict{wire.Errorf(wire.CodeVersion, "the executor speaks wire versions %d to %d, this build %d to %d",
 				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)}
 		}
 		ns, err := noiseconn.NewSession(f.conn, f.hello, m)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return &session{Session: ns, epoch: f.epoch, used: ns.Clock()}, nil
+		return &session{Session: ns, epoch: f.epoch, used: ns.Clock()}, m, nil
 	}
-	return nil, breach("the executor answered with a %T", m)
+	return nil, nil, breach("the executor answered with a %T", m)
 }
 
-func (r *Remote) handshakeError(err error) error {
+func handshakeError(key keys.PublicKey, err error) error {
 	if isRelayRefusal(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return fmt.Errorf("no secure channel to the executor %s: %w", r.cfg.Executor, err)
+	return fmt.Errorf("no secure channel to the executor %s: %w", key, err)
 }
 
 // firstAnswer waits for as long as an executor may be silent, where it is worth trying again.
