@@ -2,9 +2,10 @@
 //
 // An identity is an X25519 key with a kind: a relay, an executor or a client. The kind is part of the text form and of its
 // checksum, so a client's key pasted where an executor's is wanted is refused. Trust is never learnt from the network: it is
-// written in files that people know from SSH, and this package reads, extends and rereads them ([ParseAuthorizedClients],
-// [ParseRelayPeers], [ParseKnownExecutors], [WatchFile]). A file with one bad line is refused whole, because a list that is
-// applied in part allows something that nobody wrote down.
+// written in files that people know from SSH, and this package reads, edits and rereads them ([ParseAuthorizedClients],
+// [ParseTenants], [ParseKnownExecutors], [ParsePairings], [WatchFile]). A file with one bad line is refused whole, because a
+// list that is applied in part allows something that nobody wrote down. What lets a new machine into these files without a
+// person's hand is a [JoinToken], which a person made.
 //
 // The package does no handshakes and opens no connections; it imports nothing else of postern's. Memory that held a secret is
 // not wiped, since Go gives no guarantee that no copy remains.
@@ -72,6 +73,9 @@ func NewPublicKey(kind Kind, raw [32]byte) (PublicKey, error) {
 // was pasted by mistake.
 func ParsePublicKey(text string) (PublicKey, error) {
 	if isSecretText(text) {
+		if !strings.Contains(strings.ToLower(text), secretSuffix+"_") {
+			return PublicKey{}, errors.New("this is a join token, not a key; make another one if others saw it")
+		}
 		return PublicKey{}, errors.New("this is a private key; give its public key, and replace the private one if others saw it")
 	}
 	prefix, body, found := strings.Cut(text, "_")

@@ -181,6 +181,7 @@ func TestTenantsFileWithOneBadLineIsRefusedWhole(t *testing.T) {
 		"join by an executor":    {join + " by=" + exec + " expires=2026-12-01T00:00:00Z", "an executor's key"},
 		"private key for a key":  {"client clientsecret_" + hex64 + " b", "private key"},
 		"private key as option":  {"exec " + next + " b follows=execsecret_x", "private key"},
+		"private key as limit":   {"tenant x conns=execsecret_x", "private key"},
 		"token as a name":        {"exec " + next + " " + token, "join token"},
 	} {
 		lines := "tenant acme\nclient " + client + " alice\nexec " + exec + " one\njoin " + tokenText + " sha256:" + hex64 + " expires=2026-12-01T00:00:00Z\n"
@@ -209,6 +210,17 @@ func TestTheOlderKeyMayStandAfterTheOneThatFollowsIt(t *testing.T) {
 	tenants := tenantsOf(t, "tenant acme", fmt.Sprintf("exec %s b follows=%s", newer, older), fmt.Sprintf("exec %s b", older))
 	if named := tenants.Named("acme", Executor, "b"); len(named) != 2 || named[0].Key != newer {
 		t.Errorf("Named = %+v, want both keys", named)
+	}
+}
+
+func TestKeysThatFollowInACircleShareNoName(t *testing.T) {
+	t.Parallel()
+	text := "tenant acme\n"
+	for i := range byte(3) {
+		text += fmt.Sprintf("exec %s b follows=%s\n", fixedKey(t, Executor, i), fixedKey(t, Executor, (i+1)%3))
+	}
+	if _, err := ParseTenants("file", strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), "file:4: ") {
+		t.Errorf("three keys of one name: %v, want an error at the third", err)
 	}
 }
 

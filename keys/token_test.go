@@ -224,7 +224,7 @@ func TestTokenInPlaceOfANameOrKeyIsRecognised(t *testing.T) {
 		if !isSecretText(misplaced) {
 			t.Errorf("%.20q, %d characters, is taken for no secret", misplaced, len(misplaced))
 		}
-		if _, err := ParsePublicKey(misplaced); err == nil || !strings.Contains(err.Error(), "replace") {
+		if _, err := ParsePublicKey(misplaced); err == nil || !strings.Contains(err.Error(), "this is a join token") {
 			t.Errorf("ParsePublicKey of a token: %v", err)
 		}
 	}
