@@ -24,14 +24,11 @@ func (e *Executor) endExpired(ctx context.Context) {
 			return
 		}
 		now := e.now()
-		if now.Before(seen) { // the clock was set back: what has expired will do so again
-			seen = now
-		}
 		clients := e.cfg.Clients()
 		if at, ok := clients.NextExpiry(seen); ok && !at.After(now) {
 			e.recheck()
 		}
-		seen = now
+		seen = now // also when the clock was set back: what has expired will do so again
 		wait := expiryPoll
 		if at, ok := clients.NextExpiry(now); ok {
 			wait = min(wait, at.Sub(now))

@@ -44,6 +44,9 @@ func TestFileIsFoundOutThroughEveryLink(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", file, got, err, want)
 		}
 	}
+	if got, err := leadsThrough(at("absent/deep/tool"), []string{at("absent/deep")}); err != nil || !got {
+		t.Errorf("a file in a folder that does not exist yet: %v, %v", got, err)
+	}
 	if got, err := leadsThrough(at("loop"), []string{at("work")}); err == nil {
 		t.Errorf("a loop of links: %v without an error", got)
 	}

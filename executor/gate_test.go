@@ -239,6 +239,27 @@ func TestRestrictedKeyGetsNoTerminal(t *testing.T) {
 	}
 }
 
+func TestNobodyWithLessThanTheNetworkAndTheFullViewGoesWithoutASandbox(t *testing.T) {
+	cfg := LocalConfig{Max: wire.SandboxFullAccess, View: wire.ViewFull}
+	for _, c := range []struct {
+		network  keys.NetworkCeiling
+		fullView bool
+		want     wire.SandboxMode
+	}{
+		{keys.NetworkHost, true, wire.SandboxFullAccess},
+		{keys.NetworkAllowList, true, wire.SandboxWorkspaceWrite},
+		{keys.NetworkNone, true, wire.SandboxWorkspaceWrite},
+		{keys.NetworkHost, false, wire.SandboxWorkspaceWrite},
+		{keys.NetworkHost + 1, true, wire.SandboxWorkspaceWrite}, // one that this version does not know
+	} {
+		r := keys.AllRights()
+		r.Network, r.FullView = c.network, c.fullView
+		if got := cfg.ceiling(r); got.Sandbox != c.want {
+			t.Errorf("network %d, full view %t: %v, want %v", c.network, c.fullView, got.Sandbox, c.want)
+		}
+	}
+}
+
 func TestZeroCallerAndZeroRightsStartNothing(t *testing.T) {
 	cfg := LocalConfig{Max: wire.SandboxFullAccess, View: wire.ViewFull}
 	for _, c := range []Caller{{}, {Key: "k"}, {Principal: "p", Key: "k"}, {Rights: keys.Rights{AnyCommand: true, Environment: true}}} {

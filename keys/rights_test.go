@@ -224,8 +224,9 @@ func TestZeroRightsAreClosed(t *testing.T) {
 func TestLinesExpireAtTheirMoment(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	one, two, three := fixedKey(t, Client, 1), fixedKey(t, Client, 2), fixedKey(t, Client, 3)
-	clients, err := ParseAuthorizedClients("f", strings.NewReader(fmt.Sprintf("expires=2026-12-02 %s\n%s\nexpires=2026-12-01 %s", one, two, three)))
+	one, two, three, four := fixedKey(t, Client, 1), fixedKey(t, Client, 2), fixedKey(t, Client, 3), fixedKey(t, Client, 4)
+	text := fmt.Sprintf("expires=2026-12-02 %s\n%s\nexpires=2026-12-01 %s\nexpires=2026-12-03 %s", one, two, three, four)
+	clients, err := ParseAuthorizedClients("f", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +236,7 @@ func TestLinesExpireAtTheirMoment(t *testing.T) {
 		t.Error("a line expires at another time than its own")
 	}
 	for _, c := range []struct{ after, want time.Time }{
-		{at.AddDate(-1, 0, 0), at}, {at.Add(-1), at}, {at, at.AddDate(0, 0, 1)}, {at.AddDate(0, 0, 1), time.Time{}},
+		{at.AddDate(-1, 0, 0), at}, {at.Add(-1), at}, {at, at.AddDate(0, 0, 1)}, {at.AddDate(0, 0, 1), at.AddDate(0, 0, 2)}, {at.AddDate(0, 0, 2), time.Time{}},
 	} {
 		if got, ok := clients.NextExpiry(c.after); !got.Equal(c.want) || ok == c.want.IsZero() {
 			t.Errorf("NextExpiry(%v) = %v, %v, want %v", c.after, got, ok, c.want)
