@@ -215,11 +215,12 @@ func TestTheOlderKeyMayStandAfterTheOneThatFollowsIt(t *testing.T) {
 
 func TestKeysThatFollowInACircleShareNoName(t *testing.T) {
 	t.Parallel()
-	text := "tenant acme\n"
+	var text strings.Builder
+	text.WriteString("tenant acme\n")
 	for i := range byte(3) {
-		text += fmt.Sprintf("exec %s b follows=%s\n", fixedKey(t, Executor, i), fixedKey(t, Executor, (i+1)%3))
+		fmt.Fprintf(&text, "exec %s b follows=%s\n", fixedKey(t, Executor, i), fixedKey(t, Executor, (i+1)%3))
 	}
-	if _, err := ParseTenants("file", strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), "file:4: ") {
+	if _, err := ParseTenants("file", strings.NewReader(text.String())); err == nil || !strings.HasPrefix(err.Error(), "file:4: ") {
 		t.Errorf("three keys of one name: %v, want an error at the third", err)
 	}
 }
