@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
@@ -162,6 +163,7 @@ func loseFirst(r *relayDouble, times int, then func(wire.Stream, wire.Message)) 
 		case *wire.ListTokens:
 			wire.WriteFrame(s, itemOf("list of tokens"))
 		}
+		synctest.Wait() // it is read
 		current.Close(wire.CodeShutdown, "restart")
 	}
 }

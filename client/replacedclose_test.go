@@ -57,6 +57,24 @@ func TestCloseLetsACheckFinishAndDelaysItselfByFiveSecondsAtMost(t *testing.T) {
 	}
 }
 
+func TestCheckWhoseCircuitNeverOpensIsGivenUp(t *testing.T) {
+	inSuccession(t, func(t *testing.T, s *succession, old, _ *announcer) {
+		s.remote.Close()
+		cfg, ended := s.config(old), make(chan time.Duration, 1)
+		cfg.OpenCircuitTo = func(ctx context.Context, _ keys.PublicKey) (wire.Stream, error) {
+			began := time.Now()
+			<-ctx.Done()
+			ended <- time.Since(began)
+			return nil, context.Cause(ctx)
+		}
+		s.remote = NewRemote(cfg)
+		s.use()
+		if took := <-ended; took != wire.HandshakeTimeout {
+			t.Errorf("given up after %v, want %v", took, wire.HandshakeTimeout)
+		}
+	})
+}
+
 func TestClientCloseWaitsForAllChecksTogether(t *testing.T) {
 	withRelay(t, func(t *testing.T, r *relayDouble, c *Client) {
 		s := &succession{t: t, ctx: r.ctx, begun: time.Now(), announced: make(map[keys.PublicKey]*announcer)}
