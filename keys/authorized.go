@@ -43,16 +43,20 @@ type AuthorizedClients struct {
 //
 //	as=NAME            the client acts for NAME, as every line that says so: 1 to 64 of A-Z a-z 0-9 . _ -, not client_...
 //	view=all           it sees what every principal runs, and may watch it
-//	control=all        it may also act on that: type, signal, end, remove. Not with command=, sandbox<=, network<=
+//	control=all        it may also act on that: type, signal, end, remove. Not with restrict, command=, sandbox<=, network<=
 //	sandbox<=MODE      its widest sandbox: read-only, workspace-write, full-access
 //	network<=MODE      its widest network: none, allow-list, host. Below host, full-access is out of reach too
 //	expires=TIME       from then on the line counts as not there: 2026-12-01 (as that day begins in UTC), or RFC 3339 with a zone
 //	max-time=DURATION  its commands run no longer, whatever it asks for: 90s, 1h30m
 //	max-execs=N        no more of its commands run at once, 1 to 1000000
 //	command="WORDS"    it may run this and nothing else; several: any of them
+//	restrict           all of it the narrowest, also what later versions add: sandbox<=read-only, network<=none, the minimal
+//	                   view and so never full-access, no terminal, none but the executor's own variables. Other options of
+//	                   the line say otherwise for their one thing: restrict,pty,sandbox<=workspace-write
+//	pty                a terminal is allowed. Only with restrict
 //
 // They are a ceiling: of the executor's own policy, the line and the request the narrowest counts, and nothing that a client
-// says widens the line. No option gives more than a line has that leaves it out, but as=, view=, control= and a
+// says widens the line. Without restrict, no option gives more than a line has that leaves it out, but as=, view=, control= and a
 // second command=.
 //
 // WORDS are separated by spaces. Between single quotes a space belongs to the word; nothing else has a meaning, neither
@@ -60,11 +64,12 @@ type AuthorizedClients struct {
 // word is the absolute path of a file, without . and .. in it. A client must ask for exactly these words; it may name the file by
 // its last element, and what runs is always the file of the line. A last word * alone, not in quotes, stands for any further
 // words, or none. So that nothing but the words is the client's choice, it may set no argv[0], no working folder but the default
-// one, no variables but TERM, LANG, LANGUAGE, LC_* and TZ, and leave none out; it is refused if it tries. A file that lies in a workspace where the line's commands may write is refused as well, when
+// one, no variables but TERM, LANG, LANGUAGE, LC_* and TZ, and leave none out; it is refused if it tries, as it is for the
+// variables under restrict. A file that lies in a workspace where the line's commands may write is refused as well, when
 // it is to run. What the command does with its input, and with what it finds in a workspace, is its own affair: a make there
 // runs what the client likes.
 //
-// A line with command=, sandbox<=, network<= or max-time= may take the control of an exec only if its own key started
+// A line with restrict, command=, sandbox<=, network<= or max-time= may take the control of an exec only if its own key started
 // it, whatever as= says: it could type into what is wider than itself. It may watch, signal, end and remove the others.
 //
 // The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, an option after the

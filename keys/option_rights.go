@@ -70,9 +70,23 @@ func setMaxExecs(client *AuthorizedClient, opt option) error {
 	return nil
 }
 
+// bare is an option without a value.
+func bare(set func(*AuthorizedClient)) clientOption {
+	return func(client *AuthorizedClient, opt option) error {
+		if opt.operator != "" {
+			return fmt.Errorf("want %s alone, without a value", opt.name)
+		}
+		set(client)
+		return nil
+	}
+}
+
 // checkTogether refuses options that make no sense beside each other.
 func checkTogether(given map[string]bool) error {
-	for _, narrow := range []string{"command", "sandbox", "network"} {
+	if given["pty"] && !given["restrict"] {
+		return errors.New(`option "pty": only with restrict, since every other line allows a terminal anyway`)
+	}
+	for _, narrow := range []string{"restrict", "command", "sandbox", "network"} {
 		if given["control"] && given[narrow] {
 			return fmt.Errorf("options %q and %q do not go together: control=all could type into commands that are wider than this line", "control", narrow)
 		}

@@ -3,6 +3,7 @@ package keys
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -30,10 +31,12 @@ var clientOptions = map[string]clientOption{
 	"max-time":  setMaxTime,
 	"max-execs": setMaxExecs,
 	"command":   setCommand,
+	"restrict":  bare(func(*AuthorizedClient) {}), // applyOptions begins with it, wherever it stands
+	"pty":       bare(func(client *AuthorizedClient) { client.Rights.Terminal = true }),
 }
 
 // bareOptions are the options without a value.
-var bareOptions = map[string]bool{}
+var bareOptions = map[string]bool{"restrict": true, "pty": true}
 
 // setAs is as=NAME. A name that looks like a key would pass for the principal of that key.
 func setAs(client *AuthorizedClient, opt option) error {
@@ -64,6 +67,9 @@ func wantAll(set func(*AuthorizedClient)) clientOption {
 // applyOptions applies the options of one line. Their order means nothing.
 func applyOptions(client *AuthorizedClient, options []option) error {
 	client.Rights = AllRights()
+	if slices.ContainsFunc(options, func(opt option) bool { return opt.name == "restrict" }) {
+		client.Rights = restricted()
+	}
 	seen := make(map[string]bool, len(options))
 	for _, opt := range options {
 		apply, known := clientOptions[opt.name]

@@ -4,7 +4,7 @@ import "time"
 
 // Rights bound what the client of one line in authorized_clients may start: a ceiling beside that of the executor's owner and
 // what the client asks for, of which the narrowest counts. It is plain data; the executor applies it. The zero value starts
-// nothing, and whatever is added here is off in it. A line without options has [AllRights]. What the slices
+// nothing, and whatever is added here is off in it and under restrict. A line without options has [AllRights]. What the slices
 // hold must not be changed.
 type Rights struct {
 	Sandbox SandboxCeiling
@@ -32,6 +32,11 @@ func AllRights() Rights {
 		Sandbox: SandboxFullAccess, Network: NetworkHost,
 		Terminal: true, FullView: true, Environment: true, AnyCommand: true, TakeOver: true,
 	}
+}
+
+// restricted are the rights that restrict begins with. Other options of the line widen it in their one thing.
+func restricted() Rights {
+	return Rights{Sandbox: SandboxReadOnly, Network: NetworkNone, AnyCommand: true}
 }
 
 // SandboxCeiling is the widest sandbox mode of a key. The zero value runs nothing.

@@ -32,7 +32,7 @@ func TestReloadReadsAtOnceAndRunTellsOfIt(t *testing.T) {
 	reload("one more client", "", 2)
 	reload("and again", "", 2)
 	w.look("one more client", 1, 0, 2)
-	w.write("restrict " + bob)
+	w.write("restricted " + bob)
 	reload("bad", ":1: ", 2)
 	w.look("bad, as Reload said", 1, 0, 2)
 	reload("still bad", ":1: ", 2)
@@ -110,7 +110,7 @@ func TestOptionalFileMayAppearLater(t *testing.T) {
 	}
 	w.look("removed", 0, 1, 0)
 
-	w.write("restrict x")
+	w.write("restricted x")
 	if _, err := WatchOptionalFile(path, ParseAuthorizedClients); err == nil {
 		t.Error("WatchOptionalFile of a bad file succeeded")
 	}

@@ -64,7 +64,7 @@ func TestWatchedFileFollowsGoodChangesOnly(t *testing.T) {
 	w.look("one more client", 1, 0, 2)
 	w.write(alice + bob)
 	w.look("the same content again", 1, 0, 2)
-	w.write(alice + "restrict " + bob)
+	w.write(alice + "restricted " + bob)
 	w.look("a bad line", 1, 1, 2)
 	w.write(alice + "strict " + bob)
 	w.look("another bad line", 1, 2, 2)
