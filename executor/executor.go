@@ -27,6 +27,12 @@ type Config struct {
 	Backend *Local
 	// Registered, if not nil, is called after each registration.
 	Registered func(wire.HopWelcome)
+	// RelayKeyReplaced, if not nil, is called when the relay has announced its next key, which is
+	// pinned from then on: whoever starts the executor again has to give that one.
+	RelayKeyReplaced func(old, next keys.PublicKey)
+	// Next is the key that is going to replace Key, and Previous the one that Key is going to replace: clients
+	// are told. They are asked at each handshake; nil or a zero key: none.
+	Next, Previous func() keys.PublicKey
 	// Backoff between attempts; the zero value is for production.
 	Backoff  quicconn.Backoff
 	Software string
@@ -43,6 +49,11 @@ type Executor struct {
 	sessions *sessions
 	// listChanged tells Run that the next expiry may be another one.
 	listChanged chan struct{}
+	registered  registered
+
+	relayMu sync.Mutex
+	relay   keys.PublicKey
+	noticed time.Time // when a notice was logged last
 
 	pendingMu sync.Mutex
 	pending   map[[32]byte]int // handshakes by the client key that the relay reported
@@ -75,7 +86,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	return &Executor{
 		listChanged: make(chan struct{}, 1),
-		cfg:         cfg, instance: wire.ID(wire.NewExecID()),
+		cfg:         cfg, relay: cfg.Relay, instance: wire.ID(wire.NewExecID()),
 		sessions: newSessions(), pending: make(map[[32]byte]int),
 	}, nil
 }
@@ -91,7 +102,7 @@ func (e *Executor) Run(ctx context.Context) error {
 	backoff.Waiting = func(cause error, wait time.Duration) {
 		e.cfg.Log.Warn("not registered", "err", cause, "retry_in", wait.Round(time.Millisecond))
 	}
-	e.cfg.Backend.table.setReachable(false) // before the first registration nobody can come
+	e.cfg.Backend.table.needRelay() // before the first registration nobody can come
 	sweeping := time.NewTicker(sweepIdle)
 	defer sweeping.Stop()
 	var sweeper sync.WaitGroup
@@ -132,7 +143,7 @@ func (e *Executor) connect(ctx context.Context) (established time.Time, err erro
 		return time.Time{}, err
 	}
 	defer t.Close(wire.CodeShutdown, "")
-	hop, err := noiseconn.Join(joining, t, e.cfg.Key, e.cfg.Relay, &wire.HopHello{
+	hop, err := noiseconn.Join(joining, t, e.cfg.Key, e.relayKey(), &wire.HopHello{
 		Role: wire.RoleExecutor, Versions: wire.Versions, Name: e.cfg.Name, Instance: e.instance, Software: e.cfg.Software,
 	})
 	if err != nil {
@@ -140,8 +151,12 @@ func (e *Executor) connect(ctx context.Context) (established time.Time, err erro
 	}
 	established = time.Now()
 	e.cfg.Log.Info("registered", "name", hop.Welcome.Name, "generation", hop.Welcome.Generation)
-	e.cfg.Backend.table.setReachable(true)
-	defer e.cfg.Backend.table.setReachable(false)
+	e.follow(hop.Welcome.NextRelay)
+	hop.Notice = e.notice
+	e.cfg.Backend.table.registration(+1)
+	defer e.cfg.Backend.table.registration(-1)
+	e.registered.set(t)
+	defer e.registered.set(nil)
 	if e.cfg.Registered != nil {
 		e.cfg.Registered(hop.Welcome)
 	}
@@ -272,6 +287,7 @@ func (e *Executor) admit(p *noiseconn.Pending) (*noiseconn.Conn, *session, error
 		Versions: wire.Versions, Session: wire.ID(wire.NewExecID()),
 		Limits: e.cfg.Backend.table.cfg.limits(caller.Rights),
 	}
+	welcome.Next, welcome.Previous = announced(e.cfg.Next), announced(e.cfg.Previous)
 	rand.Read(welcome.Random[:])
 	ns, err := p.NewSession(hello, welcome)
 	if err != nil {

@@ -38,10 +38,12 @@ type table struct {
 	running   int
 	runningOf map[string]int // by the key that started them
 	nextSweep time.Time
-	ticked    time.Duration  // when the running time was recorded last
-	unsaved   int            // ended execs that were kept in memory for want of room
-	reachable bool           // registered with a relay, or in no need of one
-	ending    sync.WaitGroup // those that put away what has ended
+	ticked    time.Duration // when the running time was recorded last
+	unsaved   int           // ended execs that were kept in memory for want of room
+	reachable bool          // registered with a relay, or in no need of one
+	// registrations are those of Executors with this table.
+	registrations int
+	ending        sync.WaitGroup // those that put away what has ended
 }
 
 // entry is what is known of an id. ready is closed when its start is decided.
@@ -200,11 +202,29 @@ func (t *table) drop(e *entry) {
 	}
 }
 
+// needRelay says that clients come through relays: they can while there is a registration.
+func (t *table) needRelay() { t.registration(0) }
+
+// registration counts the registrations that there are, of which an executor that replaces its key has two.
+func (t *table) registration(change int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.registrations += change
+	if reachable := t.registrations > 0; reachable != t.reachable {
+		t.applyReachable(reachable)
+	}
+}
+
 // setReachable tells every exec whether a client could come back to it: the detach grace counts
 // only then, and anew each time.
 func (t *table) setReachable(yes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.applyReachable(yes)
+}
+
+// applyReachable is setReachable for callers that hold mu.
+func (t *table) applyReachable(yes bool) {
 	t.reachable = yes
 	for e := range t.each() {
 		if e.exec != nil {
