@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
+	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
 )
@@ -299,18 +300,22 @@ func TestControlStreamAnswersPingsAndNothingElse(t *testing.T) {
 }
 
 func TestNewRefusesWhatIsMissing(t *testing.T) {
-	peers := func() *keys.RelayPeers { return nil }
+	empty := relaytest.Serve(t, relaytest.NewListener(), relay.Limits{}).Roster()
+	one := func(kind keys.Kind) func() (current, next *keys.PrivateKey) {
+		key := generate(t, kind)
+		return func() (current, next *keys.PrivateKey) { return key, nil }
+	}
 	for name, cfg := range map[string]relay.Config{
-		"nothing":         {},
-		"no peers":        {Key: generate(t, keys.Relay)},
-		"a client's key":  {Key: generate(t, keys.Client), Peers: peers},
-		"no key but list": {Peers: peers},
+		"nothing":           {},
+		"no roster":         {Keys: one(keys.Relay)},
+		"a client's key":    {Keys: one(keys.Client), Roster: empty},
+		"no key but roster": {Roster: empty},
 	} {
 		if _, err := relay.New(cfg); err == nil {
 			t.Errorf("New with %s succeeded", name)
 		}
 	}
-	s, err := relay.New(relay.Config{Key: generate(t, keys.Relay), Peers: peers})
+	s, err := relay.New(relay.Config{Keys: one(keys.Relay), Roster: empty})
 	if err != nil {
 		t.Fatal(err)
 	}

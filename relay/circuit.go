@@ -10,7 +10,7 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
-// acceptCircuits takes the streams that a client opens, each one a circuit to be.
+// acceptCircuits takes the streams that a client opens, each one a circuit to be, or a request.
 func (c *conn) acceptCircuits(ctx context.Context) {
 	s := c.server
 	for {
@@ -23,47 +23,68 @@ func (c *conn) acceptCircuits(ctx context.Context) {
 			if within {
 				defer s.circuits.release(c.key)
 			}
-			c.serveCircuit(ctx, stream, within)
+			c.serveStream(ctx, stream, within)
 		})
 	}
 }
 
-// serveCircuit takes one stream of a client from its header to its end. One that is not
-// within the limit is refused when its dial was read: a stream that is stopped before
+// serveStream takes one stream of a client from its header to its end. One that is not
+// within the limit is refused when its first frame was read: a stream that is stopped before
 // makes the client's write fail, and it would not look for an answer.
-func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, within bool) {
-	s := c.server
-	dial, err := readDial(stream)
+func (c *conn) serveStream(ctx context.Context, stream wire.Stream, within bool) {
+	m, ok := c.readFirst(stream)
+	if !ok {
+		return
+	}
+	dial, isDial := m.(*wire.Dial)
+	switch {
+	case isDial && within:
+		c.serveCircuit(ctx, stream, dial)
+	case isDial:
+		c.answerNo(stream, busy("this key has too many circuits"))
+	case within:
+		c.serveRequest(stream, m)
+	default:
+		c.reply(stream, m, busy("this key has too many circuits"))
+	}
+}
+
+// readFirst reads a stream's first frame, or ends what has to be ended.
+func (c *conn) readFirst(stream wire.Stream) (wire.Message, bool) {
+	m, err := readHeader(stream)
 	switch e, isCode := errors.AsType[*wire.Error](err); {
 	case err == nil:
+		return m, true
 	case isCode && e.Code == wire.CodeProtocol:
 		c.close(e)
-		return
 	case isCode && e.Code == wire.CodeUnsupported:
 		c.answerNo(stream, e)
-		return
 	case isCode:
 		stream.Reset(e.Code)
-		return
-	default: // the client gave up before it had said anything
+	default: // the peer gave up before it had said anything
 		stream.Reset(wire.CodeCancelled)
-		return
 	}
-	if !within {
-		c.answerNo(stream, busy("this key has too many circuits"))
-		return
-	}
-	executor := s.registry.lookup(dial.Executor)
+	return nil, false
+}
+
+// serveCircuit joins a client's stream with one to the executor that it asks for.
+func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.Dial) {
+	s := c.server
+	executor := s.registry.lookup(c.tenant, dial.Executor)
 	if executor == nil {
 		c.answerNo(stream, unreachable())
 		return
 	}
+	if !s.dialled.take(c.tenant, orNone(s.tenantLimits(c.tenant).Circuits)) {
+		c.answerNo(stream, busy("this tenant has too many circuits"))
+		return
+	}
+	defer s.dialled.release(c.tenant)
+	defer executor.circuitEnded()
 	if executor.circuits.Add(1) > int64(s.limits.ExecutorCircuits) {
-		executor.circuits.Add(-1)
 		c.answerNo(stream, busy("the executor has too many circuits"))
 		return
 	}
-	defer executor.circuits.Add(-1)
 	id := s.ids.Add(1)
 	far, refusal := executor.openIncoming(ctx, &wire.Incoming{Circuit: id, Client: c.key.Raw()})
 	if refusal != nil {
@@ -88,10 +109,10 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, within bool
 	c.log.Debug("circuit ended", "circuit", id, "executor", executor.key, "code", codeName(code))
 }
 
-// readDial reads a client's first frame. Its errors are of three kinds: CodeProtocol for
-// bytes that no client of ours sends, another code for what ends this stream only, and
+// readHeader reads the first frame of a stream. Its errors are of three kinds: CodeProtocol for
+// bytes that no peer of ours sends, another code for what ends this stream only, and
 // none of ours when the stream broke.
-func readDial(stream wire.Stream) (*wire.Dial, error) {
+func readHeader(stream wire.Stream) (wire.Message, error) {
 	if err := stream.SetReadDeadline(time.Now().Add(wire.HeaderTimeout)); err != nil {
 		return nil, err
 	}
@@ -99,21 +120,17 @@ func readDial(stream wire.Stream) (*wire.Dial, error) {
 	broken, isBroken := errors.AsType[*brokenError](err)
 	switch unsupported, isUnsupported := errors.AsType[*wire.UnsupportedError](err); {
 	case isBroken && errors.Is(broken.err, os.ErrDeadlineExceeded):
-		return nil, wire.Errorf(wire.CodeTimeout, "no dial within %v", wire.HeaderTimeout)
+		return nil, wire.Errorf(wire.CodeTimeout, "no first frame within %v", wire.HeaderTimeout)
 	case isBroken:
-		return nil, errors.New("stream ended before its dial")
+		return nil, errors.New("stream ended before its first frame")
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, errors.New("stream ended before its dial")
+		return nil, errors.New("stream ended before its first frame")
 	case isUnsupported:
 		return nil, wire.Errorf(wire.CodeUnsupported, "%v", unsupported)
 	case err != nil:
-		return nil, wire.Errorf(wire.CodeProtocol, "dial: %v", err)
+		return nil, wire.Errorf(wire.CodeProtocol, "first frame of a stream: %v", err)
 	}
-	dial, ok := m.(*wire.Dial)
-	if !ok {
-		return nil, wire.Errorf(wire.CodeProtocol, "a %T where a dial belongs", m)
-	}
-	return dial, stream.SetReadDeadline(time.Time{})
+	return m, stream.SetReadDeadline(time.Time{})
 }
 
 // remember marks the errors of a stream, so that a reset which the peer sent with

@@ -20,9 +20,12 @@ type conn struct {
 	transport wire.Transport
 	key       keys.PublicKey
 	name      string
+	tenant    string
 	role      wire.Role
 	log       *slog.Logger
 	circuits  atomic.Int64   // on an executor's connection
+	replaced  atomic.Bool    // by a newer one: it ends with its last circuit
+	warned    atomic.Int64   // when it was last told of a second machine, Unix seconds
 	streams   sync.WaitGroup // goroutines beside the control loop
 
 	control *noiseconn.Conn // for others once ready is closed
@@ -61,16 +64,20 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 		s.refuse(t, rejected)
 		return
 	}
+	tenant, limits := n.member.Tenant, s.tenantLimits(n.member.Tenant)
 	if !s.perKey.take(n.key, s.limits.connections(n.key.Kind())) {
-		s.refuse(t, n.reject(resultLimited, &wire.Error{
-			Code: wire.CodeBusy, Text: "this key has too many connections here", RetryAfter: retryBusy,
-		}))
+		s.refuse(t, n.reject(resultLimited, busy("this key has too many connections here")))
 		return
 	}
 	defer s.perKey.release(n.key)
+	if !s.perTenant.take(tenant, orNone(limits.Connections)) {
+		s.refuse(t, n.reject(resultLimited, busy("this tenant has too many connections here")))
+		return
+	}
+	defer s.perTenant.release(tenant)
 	c := &conn{
-		server: s, transport: t, key: n.key, name: n.name, role: n.hello.Role,
-		log:   s.log.With("peer", n.key, "name", n.name, "role", roleName(n.hello.Role)),
+		server: s, transport: t, key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
+		log:   s.log.With("peer", n.key, "tenant", tenant, "name", n.member.Name, "role", roleName(n.hello.Role)),
 		pings: make(map[uint64]chan struct{}),
 		ready: make(chan struct{}),
 	}
@@ -97,25 +104,67 @@ func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
 	defer c.streams.Wait()
 	mine, foreign := s.registry.claim(c, n.hello.Instance)
 	if foreign != nil && foreign.conn.alive(ctx) {
+		foreign.conn.warn(duplicate())
 		c.refuseDuplicate(n, duplicate())
 		return
 	}
-	replaced, lost := s.registry.install(mine, foreign)
+	replaced, stale, lost := s.registry.install(mine, foreign, orNone(s.tenantLimits(c.tenant).Executors))
 	if lost != nil {
 		c.refuseDuplicate(n, lost)
 		return
 	}
 	defer s.registry.remove(mine)
+	// Not waited for here: a half-dead connection must not delay the live one.
 	if replaced != nil {
 		c.log.Info("executor connection superseded")
-		// Not waited for here: a half-dead connection must not delay the live one.
-		c.streams.Go(func() { replaced.close(superseded()) })
+		c.streams.Go(replaced.supersede)
+	}
+	if stale != nil {
+		c.streams.Go(func() { stale.close(superseded()) })
 	}
 	if !c.welcome(n, mine.generation) {
 		return
 	}
 	arrived()
-	c.serve(ctx, c.forbidStreams)
+	c.serve(ctx, c.acceptRequests)
+}
+
+// supersede ends a connection that a newer one has replaced: at once, or with its last circuit. An
+// executor that is still there may have bytes of one on their way.
+func (c *conn) supersede() {
+	c.replaced.Store(true)
+	if c.circuits.Load() == 0 {
+		c.close(superseded())
+		return
+	}
+	c.notify(superseded())
+}
+
+// circuitEnded is called once for each circuit that was counted.
+func (c *conn) circuitEnded() {
+	if c.circuits.Add(-1) == 0 && c.replaced.Load() {
+		c.close(superseded())
+	}
+}
+
+// warnEvery is how often an executor is told that another machine uses its key.
+const warnEvery = time.Minute
+
+// warn tells the holder of a key about somebody who came with it too.
+func (c *conn) warn(why *wire.Error) {
+	now, last := time.Now().Unix(), c.warned.Load()
+	if time.Duration(now-last)*time.Second >= warnEvery && c.warned.CompareAndSwap(last, now) {
+		c.notify(why)
+	}
+}
+
+// notify says something on the control stream from which nothing follows. A peer that takes nothing is not waited for.
+func (c *conn) notify(why *wire.Error) {
+	select {
+	case <-c.ready:
+		c.streams.Go(func() { _ = c.control.Send(&wire.HopNotice{Code: why.Code, Text: why.Text}) })
+	default: // not even welcome yet
+	}
 }
 
 func (c *conn) refuseDuplicate(n *newcomer, why *wire.Error) {
@@ -138,10 +187,15 @@ func (c *conn) welcome(n *newcomer, generation uint64) bool {
 		c.close(wire.Errorf(wire.CodeInternal, "deadline of the control stream"))
 		return false
 	}
-	control, err := n.pending.Accept(&wire.HopWelcome{
-		Versions: wire.Versions, Connection: s.ids.Add(1), Name: c.name, Generation: generation,
+	welcome := &wire.HopWelcome{
+		Versions: wire.Versions, Connection: s.ids.Add(1), Tenant: c.tenant, Name: c.name, Generation: generation,
 		Limits: limits, Time: time.Now().UnixMilli(),
-	})
+	}
+	if n.next != nil {
+		key := wire.Bytes32(n.next.Public().Raw())
+		welcome.NextRelay = &key
+	}
+	control, err := n.pending.Accept(welcome)
 	if err == nil {
 		err = n.stream.SetWriteDeadline(time.Time{})
 	}
@@ -170,8 +224,8 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	gauge := s.metrics.connections.WithLabelValues(roleName(c.role))
 	gauge.Inc()
 	c.log.Info("peer connected")
-	// The list may have changed between the look-up and add; from here on Recheck sees c.
-	if _, ok := s.peers().Lookup(c.key); !ok {
+	// The roster may have changed between the look-up and add; from here on Recheck sees c.
+	if !c.admittedBy(s.roster.Current()) {
 		c.revoke()
 	}
 	c.streams.Go(func() { streams(ctx) })
@@ -258,16 +312,20 @@ func (c *conn) answered(number uint64) {
 	}
 }
 
-// forbidStreams ends the connection of an executor that opens a stream: nothing that it
-// could say there has a meaning.
-func (c *conn) forbidStreams(ctx context.Context) {
-	if _, err := c.transport.AcceptStream(ctx); err == nil {
-		c.close(wire.Errorf(wire.CodeProtocol, "an executor opens no streams"))
-	}
-}
-
 // close ends the connection for a reason that the peer sees. The first reason counts.
 func (c *conn) close(reason *wire.Error) { _ = c.transport.Close(reason.Code, reason.Text) }
+
+// admittedBy reports whether the peer is still what it was when it was admitted.
+func (c *conn) admittedBy(current *keys.Tenants) bool {
+	m, ok := current.Lookup(c.key)
+	return ok && m.Tenant == c.tenant && m.Name == c.name
+}
+
+// tenantLimits are those in force now.
+func (s *Server) tenantLimits(tenant string) keys.TenantLimits {
+	t, _ := s.roster.Current().Tenant(tenant)
+	return t.Limits
+}
 
 func (c *conn) revoke() {
 	c.log.Info("peer is not admitted any more", "code", wire.CodeUnauthorized)

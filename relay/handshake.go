@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
 )
@@ -18,7 +19,8 @@ type newcomer struct {
 	pending *noiseconn.Pending
 	hello   *wire.HopHello
 	key     keys.PublicKey
-	name    string
+	member  keys.Member
+	next    *keys.PrivateKey // the relay key that this peer does not know yet
 }
 
 // rejection is why a connection was not admitted: for the peer, and for the metric.
@@ -39,13 +41,17 @@ func (s *Server) greet(ctx context.Context, t wire.Transport) (*newcomer, *rejec
 	if err != nil {
 		return nil, failedHandshake(ctx, nil, err)
 	}
+	current, next := s.keys()
 	pending, err := noiseconn.Accept(ctx, stream, noiseconn.ResponderConfig{
-		Static: s.key, Prologue: noiseconn.HopPrologue(t.Binding()),
+		Static: current, Next: next, Prologue: noiseconn.HopPrologue(t.Binding()),
 	})
 	if err != nil {
 		return nil, failedHandshake(ctx, stream, err)
 	}
 	n := &newcomer{stream: stream, pending: pending}
+	if next != nil && pending.Local() == current.Public() {
+		n.next = next
+	}
 	n.hello, err = wire.DecodeAs[*wire.HopHello](pending.Hello())
 	if err != nil {
 		return nil, n.reject(resultError, wire.Errorf(wire.CodeProtocol, "hello: %v", err))
@@ -58,11 +64,30 @@ func (s *Server) greet(ctx context.Context, t wire.Transport) (*newcomer, *rejec
 			"relay speaks wire versions %d to %d, this peer %d to %d: update the older one",
 			wire.Versions.Min, wire.Versions.Max, n.hello.Versions.Min, n.hello.Versions.Max))
 	}
-	peer, ok := s.peers().Lookup(n.key)
-	if !ok {
+	if n.hello.Join != nil {
+		return s.join(n)
+	}
+	var ok bool
+	if n.member, ok = s.roster.Current().Lookup(n.key); !ok {
 		return nil, n.reject(resultUnknownKey, unauthorized())
 	}
-	n.name = peer.Name
+	return n, nil
+}
+
+// join admits an executor by its token.
+func (s *Server) join(n *newcomer) (*newcomer, *rejection) {
+	member, result, refusal := s.roster.Join(n.key, n.hello.Name, n.hello.Join)
+	s.metrics.joins.WithLabelValues(string(result)).Inc()
+	token := keys.TokenID(n.hello.Join.Token)
+	if refusal != nil {
+		// Somebody who may be a thief, or the machine that a thief was faster than: for people to look at.
+		s.log.Warn("a machine could not join", "result", string(result), "token", token, "peer", n.key, "wanted", n.hello.Name)
+		return nil, n.reject(resultJoin, refusal)
+	}
+	if result == roster.Joined {
+		s.log.Info("a machine has joined", "token", token, "peer", n.key, "tenant", member.Tenant, "name", member.Name)
+	}
+	n.member = member
 	return n, nil
 }
 

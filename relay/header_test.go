@@ -30,7 +30,7 @@ func (*header) SetReadDeadline(time.Time) error  { return nil }
 func (*header) SetWriteDeadline(time.Time) error { return nil }
 
 // FuzzStreamHeader: whatever a client sends, the relay takes a buffer of at most 1 KiB for
-// it, reads not a byte past the frame, and either has a dial or an error that tells how to
+// it, reads not a byte past the frame, and either has a message or an error that tells how to
 // go on.
 func FuzzStreamHeader(f *testing.F) {
 	var dial bytes.Buffer
@@ -40,6 +40,13 @@ func FuzzStreamHeader(f *testing.F) {
 	f.Add(dial.Bytes())
 	f.Add(append(dial.Bytes(), "and more"...))
 	f.Add(dial.Bytes()[:dial.Len()-1])
+	for _, m := range []wire.Message{&wire.ListExecutors{}, &wire.AddToken{ID: wire.ID{1}, Hash: [32]byte{1}, Pattern: "*", Uses: 1, TTLMillis: 1}, &wire.Follow{Executor: [32]byte{1}}} {
+		var request bytes.Buffer
+		if err := wire.WriteFrame(&request, m); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(request.Bytes())
+	}
 	f.Add([]byte{0xff, 0xff, 0xa0})
 	f.Add([]byte{0x04, 0x00, 0xa1, 0x01, 0x18, 0xff})
 	f.Add([]byte{0x00, 0x04, 0xa1, 0x01, 0x18, 0xfe})
@@ -47,7 +54,7 @@ func FuzzStreamHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rest := bytes.NewReader(data)
 		h := &header{Reader: rest}
-		m, err := readDial(h)
+		m, err := readHeader(h)
 		if h.largest > wire.MaxHeader {
 			t.Fatalf("asked for %d bytes at once", h.largest)
 		}
@@ -58,7 +65,10 @@ func FuzzStreamHeader(f *testing.F) {
 			}
 		}
 		if err == nil {
-			if m == nil || m.Executor == [32]byte{} {
+			if m == nil {
+				t.Fatal("neither a message nor an error")
+			}
+			if dial, ok := m.(*wire.Dial); ok && dial.Executor == [32]byte{} {
 				t.Fatal("a dial to nobody was accepted")
 			}
 			return
@@ -75,7 +85,7 @@ func TestHeaderThatAnnouncesTooMuchCostsNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range runs {
-		if _, err := readDial(&header{Reader: bytes.NewReader(huge)}); wire.CodeOf(err) != wire.CodeProtocol {
+		if _, err := readHeader(&header{Reader: bytes.NewReader(huge)}); wire.CodeOf(err) != wire.CodeProtocol {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -69,18 +70,27 @@ func (l Limits) connections(kind keys.Kind) int {
 const (
 	retryBusy      = time.Second      // a limit: something ends soon
 	retryDuplicate = 60 * time.Second // a second machine with the same key: somebody must look
+	retryExecutors = time.Minute      // a tenant has as many executors as it may
 )
 
-// tally counts what keys hold.
-type tally struct {
-	mu    sync.Mutex
-	count map[keys.PublicKey]int
+// orNone is a tenant's limit, of which zero is none.
+func orNone(limit int) int {
+	if limit == 0 {
+		return math.MaxInt
+	}
+	return limit
 }
 
-func newTally() *tally { return &tally{count: make(map[keys.PublicKey]int)} }
+// tally counts what keys, or tenants, hold.
+type tally[K comparable] struct {
+	mu    sync.Mutex
+	count map[K]int
+}
+
+func newTally[K comparable]() *tally[K] { return &tally[K]{count: make(map[K]int)} }
 
 // take counts one more for key, unless it has limit of them.
-func (t *tally) take(key keys.PublicKey, limit int) bool {
+func (t *tally[K]) take(key K, limit int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count[key] >= limit {
@@ -90,7 +100,7 @@ func (t *tally) take(key keys.PublicKey, limit int) bool {
 	return true
 }
 
-func (t *tally) release(key keys.PublicKey) {
+func (t *tally[K]) release(key K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count[key]--; t.count[key] <= 0 {

@@ -145,11 +145,21 @@ func TestClientThatGivesUpItsStreamKeepsItsConnection(t *testing.T) {
 	circuit(t, client, executor)
 }
 
-func TestExecutorThatOpensAStreamLosesItsConnection(t *testing.T) {
-	r := inMemory(t, relay.Limits{})
-	executor := r.newPeer(t, keys.Executor)
-	if _, err := executor.OpenStream(t.Context()); err != nil {
-		t.Fatal(err)
+func TestExecutorThatAsksForAnExecutorLosesItsConnection(t *testing.T) {
+	for name, m := range map[string]wire.Message{
+		"dial": &wire.Dial{Executor: [32]byte{1}}, "list": &wire.ListExecutors{}, "tokens": &wire.ListTokens{},
+		"token":    &wire.AddToken{ID: wire.ID{1}, Hash: [32]byte{1}, Pattern: "*", Uses: 1, TTLMillis: 1},
+		"a record": &wire.Ping{},
+	} {
+		r := inMemory(t, relay.Limits{})
+		executor := r.newPeer(t, keys.Executor)
+		s, err := executor.OpenStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wire.WriteFrame(s, m); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, name, ended(t, executor), wire.CodeProtocol)
 	}
-	wantCode(t, "close", ended(t, executor), wire.CodeProtocol)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -19,6 +20,7 @@ const (
 	resultTimeout    = "timeout"
 	resultLimited    = "limited"
 	resultDuplicate  = "duplicate"
+	resultJoin       = "join"  // a join token that is not good
 	resultError      = "error" // the connection broke, or the hello made no sense
 
 	toExecutor = "to_executor"
@@ -30,7 +32,7 @@ const (
 
 var (
 	roles   = []string{wire.RoleExecutor: "executor", wire.RoleClient: "client"}
-	results = []string{resultOK, resultBadAuth, resultUnknownKey, resultVersion, resultTimeout, resultLimited, resultDuplicate, resultError}
+	results = []string{resultOK, resultBadAuth, resultUnknownKey, resultVersion, resultTimeout, resultLimited, resultDuplicate, resultJoin, resultError}
 )
 
 // roleName is the label value of a role.
@@ -60,6 +62,8 @@ type metrics struct {
 	refusals    *prometheus.CounterVec // by code
 	superseded  *prometheus.CounterVec // by cause
 	duplicates  prometheus.Counter
+	joins       *prometheus.CounterVec // by result
+	requests    *prometheus.CounterVec // by request and result
 	dials       *prometheus.CounterVec // by result
 	circuits    prometheus.Gauge
 	ends        *prometheus.CounterVec // by code
@@ -83,12 +87,14 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	superseded := counter("superseded_total", "Executor connections that a newer one replaced.", "cause")
 	duplicates := counter("duplicate_identity_total", "Registrations refused because another live instance holds the key.")
 	dials := counter("dials_total", "Dial requests.", "result")
+	joins := counter("joins_total", "Machines that came with a join token.", "result")
+	requests := counter("requests_total", "Requests of members to the relay itself.", "request", "result")
 	circuits := gauge("circuits", "Open circuits.")
 	ends := counter("circuit_ends_total", "Finished circuits.", "reason")
 	bytes := counter("relayed_bytes_total", "Bytes copied through circuits.", "direction")
 
 	var failures []error
-	for _, c := range []prometheus.Collector{connections, registered, inFlight, handshakes, refusals, superseded, duplicates, dials, circuits, ends, bytes} {
+	for _, c := range []prometheus.Collector{connections, registered, inFlight, handshakes, refusals, superseded, duplicates, joins, requests, dials, circuits, ends, bytes} {
 		failures = append(failures, r.Register(c))
 	}
 	if err := errors.Join(failures...); err != nil {
@@ -109,6 +115,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			refusals.WithLabelValues(codeName(c))
 		}
 	}
+	for _, result := range roster.JoinResults {
+		joins.WithLabelValues(string(result))
+	}
+	for _, request := range requestNames {
+		requests.WithLabelValues(request, resultOK)
+	}
 	for _, v := range []*prometheus.CounterVec{ends, dials, refusals} {
 		v.WithLabelValues("other")
 	}
@@ -116,7 +128,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	superseded.WithLabelValues(causeDeadIncumbent)
 	return &metrics{
 		connections: connections, registered: registered.WithLabelValues(), inFlight: inFlight.WithLabelValues(),
-		handshakes: handshakes, refusals: refusals, superseded: superseded, duplicates: duplicates.WithLabelValues(),
+		handshakes: handshakes, refusals: refusals, superseded: superseded, duplicates: duplicates.WithLabelValues(), joins: joins, requests: requests,
 		dials: dials, circuits: circuits.WithLabelValues(), ends: ends,
 		bytesUp: bytes.WithLabelValues(toExecutor), bytesDown: bytes.WithLabelValues(toClient),
 	}, nil

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"sync"
+	"time"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -22,6 +23,8 @@ type registry struct {
 	mu         sync.Mutex
 	generation uint64 // of the newest claim
 	byKey      map[[32]byte]*registration
+	perTenant  map[string]int         // executors
+	seen       map[[32]byte]time.Time // when an executor that is not connected was last
 }
 
 // registration is one executor connection, or its claim.
@@ -29,10 +32,14 @@ type registration struct {
 	conn       *conn
 	instance   wire.ID
 	generation uint64
+	replaced   *conn // the one before, as long as it has circuits
 }
 
 func newRegistry(m *metrics) *registry {
-	return &registry{metrics: m, byKey: make(map[[32]byte]*registration)}
+	return &registry{
+		metrics: m, byKey: make(map[[32]byte]*registration),
+		perTenant: make(map[string]int), seen: make(map[[32]byte]time.Time),
+	}
 }
 
 // claim asks to register c. When another process holds the key, its registration comes
@@ -48,10 +55,11 @@ func (r *registry) claim(c *conn, instance wire.ID) (mine, foreign *registration
 	return mine, nil
 }
 
-// install makes mine the registration of its key. It may replace an older one of the same
-// process, and dead, which did not answer. The error says why mine lost to a connection
-// that came in between.
-func (r *registry) install(mine, dead *registration) (replaced *conn, err *wire.Error) {
+// install makes mine the registration of its key, of which the tenant may have most. It may
+// replace an older one of the same process, and dead, which did not answer. The error says why
+// mine lost, mostly to a connection that came in between. Of those that were replaced before, one may
+// go on with its circuits: the next one is stale, and to be closed.
+func (r *registry) install(mine, dead *registration, most int) (replaced, stale *conn, err *wire.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := mine.conn.key.Raw()
@@ -59,6 +67,10 @@ func (r *registry) install(mine, dead *registration) (replaced *conn, err *wire.
 	switch {
 	case current == nil || current == dead:
 		if current == nil {
+			if r.perTenant[mine.conn.tenant] >= most {
+				return nil, nil, &wire.Error{Code: wire.CodeBusy, Text: "this tenant has as many executors as it may", RetryAfter: retryExecutors}
+			}
+			r.perTenant[mine.conn.tenant]++
 			r.metrics.registered.Inc()
 		}
 		if dead != nil {
@@ -66,15 +78,19 @@ func (r *registry) install(mine, dead *registration) (replaced *conn, err *wire.
 			r.metrics.superseded.WithLabelValues(causeDeadIncumbent).Inc()
 		}
 	case current.instance != mine.instance:
-		return nil, duplicate()
+		return nil, nil, duplicate()
 	case current.generation > mine.generation:
-		return nil, superseded()
+		return nil, nil, superseded()
 	default:
 		replaced = current.conn
 		r.metrics.superseded.WithLabelValues(causeSameInstance).Inc()
 	}
+	if mine.replaced = replaced; current != nil {
+		stale = current.replaced
+	}
 	r.byKey[key] = mine
-	return replaced, nil
+	delete(r.seen, key)
+	return replaced, stale, nil
 }
 
 // remove takes mine out, unless a newer one has replaced it.
@@ -83,18 +99,45 @@ func (r *registry) remove(mine *registration) {
 	defer r.mu.Unlock()
 	if key := mine.conn.key.Raw(); r.byKey[key] == mine {
 		delete(r.byKey, key)
+		if r.perTenant[mine.conn.tenant]--; r.perTenant[mine.conn.tenant] <= 0 {
+			delete(r.perTenant, mine.conn.tenant)
+		}
+		r.seen[key] = time.Now()
 		r.metrics.registered.Dec()
 	}
 }
 
-// lookup returns the connection of the executor with this key, or nil.
-func (r *registry) lookup(key [32]byte) *conn {
+// lookup returns the connection of the executor with this key if it is of this tenant, or nil: who
+// asks for another tenant's executor finds what he would find if there were none.
+func (r *registry) lookup(tenant string, key [32]byte) *conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if current := r.byKey[key]; current != nil {
+	if current := r.byKey[key]; current != nil && current.conn.tenant == tenant {
 		return current.conn
 	}
 	return nil
+}
+
+// presence says whether the executor with this key is connected, and else when it was last, zero
+// for not since the relay began.
+func (r *registry) presence(key [32]byte) (online bool, seen time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey[key] != nil {
+		return true, time.Now()
+	}
+	return false, r.seen[key]
+}
+
+// forget drops when executors were seen that are not wanted any more.
+func (r *registry) forget(wanted func(key [32]byte) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.seen {
+		if !wanted(key) {
+			delete(r.seen, key)
+		}
+	}
 }
 
 func superseded() *wire.Error {

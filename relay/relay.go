@@ -5,20 +5,25 @@
 // It is blind. What travels through a circuit is sealed between client and executor, and
 // this package neither knows nor imports what they say to each other; it sees keys, sizes
 // and times. It runs nothing, and what a client may do on an executor is decided there:
-// the list of peers here only says who may use the relay.
+// its roster only says who may use the relay, and which clients may reach which executors:
+// those of their own tenant (package roster).
 //
 // Data flow. [Server.Serve] accepts transports, one goroutine each (conn.go). The first
 // stream carries the hop's Noise handshake over the transport's channel binding
-// (handshake.go), then the control conversation: pings and their answers. An executor
+// (handshake.go), then the control conversation: pings and their answers. The handshake's
+// key is looked up in the roster; an executor that is not there may join by a token. An executor
 // goes into the registry (registry.go), which holds at most one connection for a key. On
 // a client's connection each further stream begins with a Dial frame (circuit.go); the
 // relay opens a stream on the executor's connection, puts Incoming on it and a DialReply
-// on the client's, and splices the two (splice.go).
+// on the client's, and splices the two (splice.go). A stream that begins with another frame
+// is a request to the relay itself (request.go): about tokens and the tenant's executors from a
+// client, about its own key from an executor.
 //
 // Ownership. A connection owns its transport, its control stream and the goroutines of
 // its streams, and waits for them. A circuit belongs to the client's connection; the
 // stream on the executor's side is closed by the circuit, or by the end of that
-// connection, whichever is first. The registry owns nothing: it points at connections.
+// connection, whichever is first. The registry owns nothing: it points at connections. The roster
+// owns its files and belongs to the caller, who calls Recheck when it has changed.
 //
 // Start with [New] and [Server.Serve]; limits.go has what bounds a peer.
 package relay
@@ -34,16 +39,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 )
 
-// Config is what a relay needs. Key and Peers are required.
+// Config is what a relay needs. Keys and Roster are required.
 type Config struct {
-	// Key is the relay's identity, of the kind keys.Relay.
-	Key *keys.PrivateKey
-	// Peers returns who is admitted now. It is called for each connection and each
-	// Recheck, by several goroutines, and must not block; nil admits nobody.
-	Peers func() *keys.RelayPeers
+	// Keys returns the relay's identity, of the kind keys.Relay, and while that is being
+	// replaced the next one, else nil. Handshakes to either are answered; peers that come with
+	// the first are told the second. It is called for each connection, by several goroutines,
+	// and must not block.
+	Keys func() (current, next *keys.PrivateKey)
+	// Roster is who is admitted. It is the caller's.
+	Roster *roster.Roster
 	// Log gets the life of connections at Info and of circuits at Debug; nil discards.
 	Log *slog.Logger
 	// Registry gets the metrics, named postern_relay_...; nil is a registry of its own.
@@ -61,17 +69,19 @@ type Listener interface {
 
 // Server is a relay. Make it with [New]. Its methods are safe for concurrent use.
 type Server struct {
-	key        *keys.PrivateKey
-	peers      func() *keys.RelayPeers
+	keys       func() (current, next *keys.PrivateKey)
+	roster     *roster.Roster
 	log        *slog.Logger
 	limits     Limits
 	metrics    *metrics
 	registry   *registry
 	handshakes chan struct{} // a slot for each in flight
 	backlogs   budget
-	perKey     *tally        // connections
-	circuits   *tally        // of clients
-	ids        atomic.Uint64 // of connections and circuits
+	perKey     *tally[keys.PublicKey] // connections
+	perTenant  *tally[string]         // connections
+	circuits   *tally[keys.PublicKey] // of clients
+	dialled    *tally[string]         // circuits of tenants
+	ids        atomic.Uint64          // of connections and circuits
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // admitted ones
@@ -79,11 +89,11 @@ type Server struct {
 
 // New makes a relay that does nothing until Serve.
 func New(cfg Config) (*Server, error) {
-	if cfg.Key == nil || cfg.Key.Kind() != keys.Relay {
-		return nil, errors.New("relay without a relay key")
+	if err := checkKeys(cfg.Keys); err != nil {
+		return nil, err
 	}
-	if cfg.Peers == nil {
-		return nil, errors.New("relay without a list of peers")
+	if cfg.Roster == nil {
+		return nil, errors.New("relay without a roster")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -97,12 +107,24 @@ func New(cfg Config) (*Server, error) {
 	}
 	limits := cfg.Limits.orDefaults()
 	return &Server{
-		key: cfg.Key, peers: cfg.Peers, log: cfg.Log, limits: limits, metrics: metrics,
+		keys: cfg.Keys, roster: cfg.Roster, log: cfg.Log, limits: limits, metrics: metrics,
 		registry:   newRegistry(metrics),
 		handshakes: make(chan struct{}, limits.Handshakes), backlogs: budget{most: limits.Backlog},
-		perKey: newTally(), circuits: newTally(),
+		perKey: newTally[keys.PublicKey](), perTenant: newTally[string](),
+		circuits: newTally[keys.PublicKey](), dialled: newTally[string](),
 		conns: make(map[*conn]struct{}),
 	}, nil
+}
+
+func checkKeys(both func() (current, next *keys.PrivateKey)) error {
+	if both == nil {
+		return errors.New("relay without a key")
+	}
+	current, next := both()
+	if current == nil || current.Kind() != keys.Relay || next != nil && next.Kind() != keys.Relay {
+		return errors.New("relay without a relay key")
+	}
+	return nil
 }
 
 // Serve accepts transports from l until ctx is done, then tells every peer that the relay
@@ -128,17 +150,23 @@ func (s *Server) Serve(ctx context.Context, l Listener) error {
 	return errors.Join(failure, l.Close())
 }
 
-// Recheck closes the connections of peers that the list does not admit any more. Whoever
-// changes what Peers returns calls it right after. It returns when they are closed.
+// Recheck closes the connections of peers that the roster does not admit any more, or admits
+// under another name or tenant: these come back at once. Whoever changes the roster calls it right after. It
+// returns when they are closed.
 func (s *Server) Recheck() {
-	peers := s.peers()
+	current := s.roster.Current()
 	var closing sync.WaitGroup
 	for _, c := range s.admitted() {
-		if _, ok := peers.Lookup(c.key); !ok {
+		if !c.admittedBy(current) {
 			closing.Go(func() { c.revoke() })
 		}
 	}
 	closing.Wait()
+	s.registry.forget(func(key [32]byte) bool {
+		k, err := keys.NewPublicKey(keys.Executor, key)
+		_, ok := current.Lookup(k)
+		return err == nil && ok
+	})
 }
 
 func (s *Server) admitted() []*conn {

@@ -13,6 +13,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/quicconn"
 )
@@ -37,10 +40,19 @@ type Relay struct {
 	address string // on loopback; "" in memory
 	run     *running
 
-	mu    sync.Mutex
-	peers map[keys.PublicKey]string
-	list  *keys.RelayPeers
+	mu     sync.Mutex
+	next   *keys.PrivateKey
+	roster *roster.Roster
+	path   string // of the roster's list
+	peers  map[keys.PublicKey]listed
+	bounds map[string]keys.TenantLimits
 }
+
+// listed is a line of the list.
+type listed struct{ tenant, name string }
+
+// Tenant is the tenant of everybody who is admitted without naming another.
+const Tenant = "test"
 
 // running is the relay between a start and a stop.
 type running struct {
@@ -78,7 +90,12 @@ func prepare(t testing.TB, limits relay.Limits) *Relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Relay{Key: key, t: t, limits: limits, peers: make(map[keys.PublicKey]string)}
+	dir := t.TempDir()
+	r := &Relay{Key: key, t: t, limits: limits, path: filepath.Join(dir, roster.ListedFile), peers: make(map[keys.PublicKey]listed), bounds: make(map[string]keys.TenantLimits)}
+	r.write()
+	if r.roster, err = roster.Open(dir, nil); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(r.Stop)
 	return r
 }
@@ -86,7 +103,7 @@ func prepare(t testing.TB, limits relay.Limits) *Relay {
 func (r *Relay) start(l relay.Listener) {
 	r.t.Helper()
 	r.Metrics = prometheus.NewPedanticRegistry()
-	server, err := relay.New(relay.Config{Key: r.Key, Peers: r.current, Registry: r.Metrics, Limits: r.limits})
+	server, err := relay.New(relay.Config{Keys: r.keys, Roster: r.roster, Registry: r.Metrics, Limits: r.limits})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -122,10 +139,16 @@ func (r *Relay) Address() string { return r.address }
 // URL is the relay's address and key in the form that users give to a client.
 func (r *Relay) URL() string { return "postern://" + r.address + "#" + r.Key.Public().String() }
 
-// Allow admits a key under a name of its own.
+// Allow admits a key to Tenant, under a name of its own.
 func (r *Relay) Allow(key keys.PublicKey) {
 	r.t.Helper()
-	r.change(func() { r.peers[key] = fmt.Sprintf("peer%d", len(r.peers)) })
+	r.AllowIn(Tenant, key)
+}
+
+// AllowIn admits a key to a tenant, or moves it there, under a name of its own.
+func (r *Relay) AllowIn(tenant string, key keys.PublicKey) {
+	r.t.Helper()
+	r.change(func() { r.peers[key] = listed{tenant, fmt.Sprintf("peer%d", len(r.peers))} })
 }
 
 // Remove takes a key from the list. When it returns the connections of that key are
@@ -133,9 +156,28 @@ func (r *Relay) Allow(key keys.PublicKey) {
 func (r *Relay) Remove(key keys.PublicKey) {
 	r.t.Helper()
 	r.change(func() { delete(r.peers, key) })
-	if r.run != nil {
-		r.run.server.Recheck()
-	}
+}
+
+// Limit bounds a tenant; keys.TenantLimits{} lifts that.
+func (r *Relay) Limit(tenant string, limits keys.TenantLimits) {
+	r.t.Helper()
+	r.change(func() { r.bounds[tenant] = limits })
+}
+
+// Roster is who is admitted, with what the relay has enrolled itself.
+func (r *Relay) Roster() *roster.Roster { return r.roster }
+
+// Announce makes the relay hold a second key, and tell peers of it; nil: no more.
+func (r *Relay) Announce(next *keys.PrivateKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = next
+}
+
+func (r *Relay) keys() (current, next *keys.PrivateKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Key, r.next
 }
 
 // NewPeer makes a key of the given kind and admits it.
@@ -155,21 +197,47 @@ func (r *Relay) change(edit func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	edit()
-	var text strings.Builder
-	for key, name := range r.peers {
-		fmt.Fprintf(&text, "%s %s %s\n", key.Kind(), key, name)
-	}
-	list, err := keys.ParseRelayPeers("peers", strings.NewReader(text.String()))
-	if err != nil {
+	r.write()
+	if err := r.roster.Reload(); err != nil {
 		r.t.Fatal(err)
 	}
-	r.list = list
+	if r.run != nil {
+		r.run.server.Recheck()
+	}
 }
 
-func (r *Relay) current() *keys.RelayPeers {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.list
+// write writes the list.
+func (r *Relay) write() {
+	r.t.Helper()
+	sections := map[string]*strings.Builder{}
+	section := func(tenant string) *strings.Builder {
+		if sections[tenant] == nil {
+			sections[tenant] = new(strings.Builder)
+			fmt.Fprintf(sections[tenant], "tenant %s", tenant)
+			limits := r.bounds[tenant]
+			for name, n := range map[string]int{"conns": limits.Connections, "execs": limits.Executors, "circuits": limits.Circuits} {
+				if n != 0 {
+					fmt.Fprintf(sections[tenant], " %s=%d", name, n)
+				}
+			}
+			fmt.Fprintln(sections[tenant])
+		}
+		return sections[tenant]
+	}
+	section(Tenant)
+	for tenant := range r.bounds {
+		section(tenant)
+	}
+	for key, l := range r.peers {
+		fmt.Fprintf(section(l.tenant), "%s %s %s\n", key.Kind(), key, l.name)
+	}
+	var text strings.Builder
+	for _, lines := range sections {
+		text.WriteString(lines.String())
+	}
+	if err := os.WriteFile(r.path, []byte(text.String()), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // Stop ends the relay as an operator does: peers are told, goroutines waited for. A second

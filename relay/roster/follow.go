@@ -1,0 +1,52 @@
+package roster
+
+import (
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+// Follow admits next under the name and in the tenant of an executor that is going to replace its
+// key. Another key that was to replace it before is a member no longer.
+func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
+	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		if known, in := current.Lookup(next); in {
+			if known.Follows == executor.Key {
+				return nil
+			}
+			return wire.Errorf(wire.CodeConflict, "the next key belongs to another machine")
+		}
+		if _, both := current.Lookup(executor.Follows); both {
+			return wire.Errorf(wire.CodeConflict, "this key replaces an earlier one that is still admitted: end that first")
+		}
+		for _, m := range current.Named(executor.Tenant, keys.Executor, executor.Name) {
+			if m.Follows != executor.Key || m.Key == executor.Key {
+				continue
+			}
+			edit.RemoveMember(m.Key)
+		}
+		return edit.SetMember(executor.Tenant, keys.Member{
+			Key: next, Name: executor.Name, Tenant: executor.Tenant, Follows: executor.Key, Since: now(),
+		})
+	})
+	return r.answer(err)
+}
+
+// Retire takes the key that executor follows out. One that the operator lists by hand can only be
+// removed by hand: the log says so, and executor goes on following it.
+func (r *Roster) Retire(executor keys.Member, old keys.PublicKey) *wire.Error {
+	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		executor, in := current.Lookup(executor.Key)
+		if !in || executor.Follows != old {
+			return wire.Errorf(wire.CodeNotFound, "this key does not follow that one")
+		}
+		if _, listed := r.listed.Current().Lookup(old); listed {
+			r.log.Warn("an executor has replaced its key: put the new one in place of the old one in the operator's list",
+				"file", ListedFile, "tenant", executor.Tenant, "name", executor.Name, "old", old.String(), "new", executor.Key.String())
+			return nil
+		}
+		edit.RemoveMember(old)
+		executor.Follows = keys.PublicKey{}
+		return edit.SetMember(executor.Tenant, executor)
+	})
+	return r.answer(err)
+}

@@ -1,0 +1,115 @@
+package roster
+
+import (
+	"crypto/subtle"
+	"errors"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+)
+
+// JoinResult says how a join went, for the log and the metric.
+type JoinResult string
+
+// The results of joining.
+const (
+	Joined      JoinResult = "ok"
+	JoinAgain   JoinResult = "again"   // the key that has used the token before: nothing is counted
+	JoinUnknown JoinResult = "unknown" // no such token, or another secret
+	JoinSpent   JoinResult = "spent"
+	JoinExpired JoinResult = "expired"
+	JoinName    JoinResult = "name"     // taken, or not one that the token allows
+	JoinForeign JoinResult = "foreign"  // the key is a member of another tenant
+	JoinFailed  JoinResult = "internal" // the disk
+)
+
+// JoinResults is all of them.
+var JoinResults = []JoinResult{Joined, JoinAgain, JoinUnknown, JoinSpent, JoinExpired, JoinName, JoinForeign, JoinFailed}
+
+// joinError carries a refusal through the rewriting of the file.
+type joinError struct {
+	result JoinResult
+	err    *wire.Error
+}
+
+func (e *joinError) Error() string { return e.err.Error() }
+
+// Join admits the executor with this proven key under a name, if its proof is good for that. The use
+// is counted and on disk when it returns. A key that has joined with the same token before gets
+// what it got then.
+func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (keys.Member, JoinResult, *wire.Error) {
+	var again bool
+	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		member, known, err := decide(current, key, name, proof)
+		if err != nil {
+			return err
+		}
+		if again = known; known {
+			return nil
+		}
+		return enrol(edit, current, member)
+	})
+	refusal, refused := errors.AsType[*joinError](err)
+	member, in := r.Current().Lookup(key)
+	switch {
+	case refused:
+		return keys.Member{}, refusal.result, refusal.err
+	case err != nil:
+		r.log.Error("a machine could not join", "file", EnrolledFile, "err", err)
+		return keys.Member{}, JoinFailed, wire.Errorf(wire.CodeInternal, "the relay could not record the new member: its log says why")
+	case !in: // the operator's list has changed this very moment
+		return keys.Member{}, JoinFailed, wire.Errorf(wire.CodeBusy, "the relay's lists have changed: try again")
+	case again:
+		return member, JoinAgain, nil
+	}
+	return member, Joined, nil
+}
+
+// decide is the decision, by what is in force. Somebody without the secret learns nothing from
+// it, and somebody with the secret of a spent token no more than that.
+func decide(current *keys.Tenants, key keys.PublicKey, name string, proof *wire.JoinProof) (m keys.Member, known bool, err error) {
+	refuse := func(result JoinResult, code wire.Code, format string, args ...any) (keys.Member, bool, error) {
+		return keys.Member{}, false, &joinError{result, wire.Errorf(code, format, args...)}
+	}
+	join, found := current.Join(keys.TokenID(proof.Token))
+	hash := keys.HashJoinSecret(keys.TokenID(proof.Token), proof.Secret)
+	if subtle.ConstantTimeCompare(hash[:], join.Hash[:]) != 1 || !found {
+		return refuse(JoinUnknown, wire.CodeToken, "the relay does not know this join token: it may have been withdrawn, or made for another relay")
+	}
+	old, member := current.Lookup(key)
+	if member && old.Tenant != join.Tenant {
+		return refuse(JoinForeign, wire.CodeUnauthorized, "this machine's key is a member of another tenant of this relay: join with a new state folder")
+	}
+	if member && old.Token == join.ID && old.Name == name {
+		return old, true, nil
+	}
+	switch {
+	case !now().Before(join.Expires):
+		return refuse(JoinExpired, wire.CodeToken, "this join token has expired on the relay's clock: make a new one with: postern token new")
+	case join.Used >= join.Uses:
+		return refuse(JoinSpent, wire.CodeToken, "this join token was used already: if that was not this machine, somebody else has it; make a new one with: postern token new")
+	case !keys.MatchName(join.Pattern, name):
+		return refuse(JoinName, wire.CodeNameTaken, "this join token is for names like %s: choose another with --name", join.Pattern)
+	}
+	for _, holder := range current.Named(join.Tenant, keys.Executor, name) {
+		if holder.Key != key {
+			return refuse(JoinName, wire.CodeNameTaken, "the name %s belongs to another machine of this tenant: choose another with --name, or have that one removed", name)
+		}
+	}
+	if member && old.Token == (keys.TokenID{}) && old.Name != name {
+		return refuse(JoinName, wire.CodeNameTaken, "the relay's operator lists this machine as %s: join with --name %s", old.Name, old.Name)
+	}
+	return keys.Member{
+		Key: key, Name: name, Tenant: join.Tenant, Token: join.ID, MAC: proof.MAC, Follows: old.Follows, Since: now(),
+	}, false, nil
+}
+
+// enrol counts the use and adds the member, or puts a member's new announcement in place of its old one.
+func enrol(edit *keys.TenantsEdit, current *keys.Tenants, m keys.Member) error {
+	join, _ := current.Join(m.Token)
+	join.Used++
+	if err := edit.SetJoin(join.Tenant, join); err != nil {
+		return err
+	}
+	return edit.SetMember(m.Tenant, m)
+}

@@ -1,0 +1,121 @@
+package roster
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+)
+
+// The names of the two files in the folder of a roster.
+const (
+	ListedFile   = "tenants"
+	EnrolledFile = "enrolled"
+)
+
+// Roster is who may use a relay. Make it with [Open]; its methods are safe for concurrent use. Of
+// one folder there must be one Roster; commands that edit the files beside it use the same lock.
+type Roster struct {
+	log      *slog.Logger
+	listed   *keys.File[*keys.Tenants]
+	enrolled *keys.File[*keys.Tenants]
+	path     string // of enrolled
+
+	changing sync.Mutex // one change of enrolled at a time
+	merging  sync.Mutex
+	leftOut  map[string]bool // reasons that were logged
+	current  atomic.Pointer[keys.Tenants]
+}
+
+// Open reads the files of a folder. `tenants` must exist; `enrolled` is made when somebody joins. A
+// file with one bad line is an error. A nil log discards.
+func Open(dir string, log *slog.Logger) (*Roster, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := &Roster{log: log, path: filepath.Join(dir, EnrolledFile), leftOut: make(map[string]bool)}
+	var err error
+	if r.listed, err = keys.WatchFile(filepath.Join(dir, ListedFile), keys.ParseTenants); err != nil {
+		return nil, err
+	}
+	if r.enrolled, err = keys.WatchOptionalFile(r.path, keys.ParseTenants); err != nil {
+		return nil, err
+	}
+	r.merge()
+	return r, nil
+}
+
+// Current is who may use the relay now.
+func (r *Roster) Current() *keys.Tenants { return r.current.Load() }
+
+// Run follows changes of the files until ctx is done; a change is in force, then onChange is
+// called. A bad file is refused whole, the log says so, and the old one stays in force.
+func (r *Roster) Run(ctx context.Context, onChange func()) {
+	var watching sync.WaitGroup
+	follow := func(file *keys.File[*keys.Tenants], name string) {
+		file.Run(ctx, func(*keys.Tenants) {
+			r.merge()
+			r.log.Info("list reread", "file", name)
+			onChange()
+		}, func(err error) {
+			r.log.Error("list refused, the old one stays in force", "file", name, "err", err)
+		})
+	}
+	watching.Go(func() { follow(r.listed, ListedFile) })
+	watching.Go(func() { follow(r.enrolled, EnrolledFile) })
+	watching.Wait()
+}
+
+// Reload reads both files at once. On an error what was in force stays.
+func (r *Roster) Reload() error {
+	if err := r.listed.Reload(); err != nil {
+		return err
+	}
+	if err := r.enrolled.Reload(); err != nil {
+		return err
+	}
+	r.merge()
+	return nil
+}
+
+// merge puts both files in force. What the operator's file overrules is logged once.
+func (r *Roster) merge() {
+	r.merging.Lock()
+	defer r.merging.Unlock()
+	merged, leftOut := r.listed.Current().Merge(r.enrolled.Current())
+	r.current.Store(merged)
+	reasons := make(map[string]bool, len(leftOut))
+	for _, err := range leftOut {
+		reasons[err.Error()] = true
+		if !r.leftOut[err.Error()] {
+			r.log.Warn("an entry of the relay's own list is not in force", "file", EnrolledFile, "err", err)
+		}
+	}
+	r.leftOut = reasons
+}
+
+// change rewrites enrolled, and has it in force when it returns. What do decides by is what is in the
+// file at that moment, and nobody changes it in between.
+func (r *Roster) change(do func(edit *keys.TenantsEdit, current *keys.Tenants) error) error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	err := keys.RewriteTenants(r.path, func(edit *keys.TenantsEdit) error {
+		current, _ := r.listed.Current().Merge(edit.Before())
+		return do(edit, current)
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.enrolled.Reload(); err != nil {
+		return err
+	}
+	r.merge()
+	return nil
+}
+
+// now is the relay's clock, with the second as its grain, as the files have it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
