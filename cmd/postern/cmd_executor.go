@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"unicode"
 
@@ -23,14 +25,19 @@ func newExecutor(std stdio) *cobra.Command {
 	var limits limitFlags
 	var logs logFlags
 	cmd := &cobra.Command{
-		Use:   "executor --relay URL --name NAME --state DIR",
+		Use:   "executor --state DIR [--join FILE | --relay URL --name NAME]",
 		Short: "Run commands on this machine for the clients in its list",
 		Long: `Run commands on this machine for the clients in its list. The executor dials out to the
 relay and stays registered; nothing needs to reach this machine. The first line on
 stdout is its public key; it is made in DIR/executor.key at the first start.
 
-DIR/authorized_clients lists who may run commands, one client key a line. It is reread
-when it changes; an empty list admits nobody.
+A new machine joins with a token that a client has made (postern token new): --join reads it
+from a file, or from stdin with -, shows it to the relay, lets the token's clients in, removes the
+file, and only then serves. Later starts need neither --join nor --relay; a --join file that is not there is passed
+over then. Without a token, --relay and --name say which relay, whose operator has to list the key.
+
+DIR/authorized_clients lists who may run commands, one client key a line, with options before it
+that narrow what it may do. It is reread when it changes, and at SIGHUP; an empty list admits nobody.
 
 DIR/execs has the ids of all commands that were ever started, so that none starts twice, and
 the results and output of recent ones. A folder that is restored from a copy has forgotten what
@@ -38,7 +45,8 @@ was started since; a copy on another machine can start a command a second time.
 
 Commands work in the workspaces. --sandbox-max is the most that a client may ask for:
 read-only, workspace-write, or full-access, which is no sandbox at all.`,
-		Example: `  postern executor --relay postern://relay.example.org:4433#relay_... --name builder \
+		Example: `  postern executor --join - --state /var/lib/postern-executor --workspace /srv/build
+  postern executor --relay postern://relay.example.org:4433#relay_... --name builder \
       --state /var/lib/postern-executor --workspace /srv/build`,
 		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
@@ -46,20 +54,24 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			if o.log, err = logs.logger(std.err); err != nil {
 				return err
 			}
-			if relayURL == "" {
-				return fmt.Errorf("--relay is missing: want the line postern://HOST:PORT#relay_... that the relay prints")
+			if relayURL != "" {
+				if o.join != "" {
+					return fmt.Errorf("--relay and --join: the token names the relay, so give only one of the two")
+				}
+				if o.relay, err = keys.ParseRelayURL(relayURL); err != nil {
+					return fmt.Errorf("--relay: %w", err)
+				}
 			}
-			if o.relay, err = keys.ParseRelayURL(relayURL); err != nil {
-				return fmt.Errorf("--relay: %w", err)
-			}
-			if o.name == "" {
-				return fmt.Errorf("--name is missing: how clients and logs call this executor")
-			}
-			if len(o.name) > maxName || strings.ContainsFunc(o.name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-				return fmt.Errorf("--name %q: want one word of at most %d bytes", o.name, maxName)
+			if o.name != "" {
+				if err := checkExecutorName(o.name); err != nil {
+					return fmt.Errorf("--name %q: %w", o.name, err)
+				}
 			}
 			if o.state == "" {
 				return fmt.Errorf("--state is missing: name the folder for the key and the list of clients")
+			}
+			if err := o.checkRelay(); err != nil {
+				return err
 			}
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)
@@ -74,17 +86,21 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 				return err
 			}
 			o.environment = os.Environ()
-			n, err := openExecutor(o)
+			o.std = std
+			ctx, stop := untilSignal()
+			defer stop()
+			reload, still := reloadSignal()
+			defer still()
+			n, err := openExecutor(ctx, o)
 			if err != nil {
 				return failf(exitFailed, "%v", err)
 			}
 			defer n.close()
-			ctx, stop := untilSignal()
-			defer stop()
-			fmt.Fprintln(std.out, n.key.Public())
+			key, _ := n.ring.keys()
+			fmt.Fprintln(std.out, key.Public())
 			o.log.Info("sandbox", "level", n.launcher.Level(), "max", o.max)
 			logReport(o.log, n.probe(ctx, o))
-			if err := n.run(ctx); err != nil {
+			if err := n.run(ctx, reload); err != nil {
 				return failf(exitFailed, "%v", err)
 			}
 			return nil
@@ -92,7 +108,8 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&relayURL, "relay", "", "postern://HOST:PORT#relay_..., as the relay prints it")
-	f.StringVar(&o.name, "name", "", "name of this executor at the relay")
+	f.StringVar(&o.join, "join", "", "file with a join token, or - for stdin: join its relay, then serve")
+	f.StringVar(&o.name, "name", "", "name of this executor at the relay (default with --join: the token's, with this machine's name for its *)")
 	f.StringVar(&o.state, "state", "", "folder for the key and the list of clients")
 	f.StringVar(&o.clients, "authorized-clients", "", "list of clients, instead of the one in the state folder")
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; may be repeated, the first is where they start")
@@ -106,7 +123,33 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	o.keep.add(f)
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
 	logs.add(cmd)
+	cmd.AddCommand(newExecutorRekey(std))
 	return cmd
+}
+
+// checkRelay finds out before a key is made that nothing says which relay, or which name.
+func (o *executorOptions) checkRelay() error {
+	if o.join != "" {
+		return nil
+	}
+	saved, err := readRelayFile(filepath.Join(o.state, relayFileName))
+	switch {
+	case err != nil:
+		return failed(err)
+	case o.relay == keys.RelayURL{} && saved.relay == keys.RelayURL{}:
+		return errors.New("--relay is missing: want the line postern://HOST:PORT#relay_... that the relay prints, or --join with a join token")
+	case o.name == "" && saved.name == "":
+		return errors.New("--name is missing: how clients and logs call this executor")
+	}
+	return nil
+}
+
+// checkExecutorName accepts one word.
+func checkExecutorName(name string) error {
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return fmt.Errorf("want one word of at most %d bytes", maxName)
+	}
+	return nil
 }
 
 // logReport tells at start what `postern sandbox check` would.

@@ -19,9 +19,8 @@ func newRelay(std stdio) *cobra.Command {
 read them. The first line on stdout is its address with its pinned key, which
 executors and clients need; the key is made in DIR/relay.key at the first start.
 
-DIR/authorized lists who may use it, and is reread when it changes:
-  client KEY NAME
-  exec KEY NAME`,
+DIR/tenants lists who may use it, and is reread when it changes, and at SIGHUP: edit it, or
+use postern tenant. DIR/enrolled is the relay's own list of join tokens and of who came with one.`,
 		Example: `  postern relay --listen :4433 --state /var/lib/postern-relay --advertise relay.example.org:4433`,
 		Args:    noWords,
 		RunE: func(*cobra.Command, []string) error {
@@ -30,7 +29,7 @@ DIR/authorized lists who may use it, and is reread when it changes:
 				return err
 			}
 			if state == "" {
-				return errors.New("--state is missing: name the folder for the key and the list of peers")
+				return errors.New("--state is missing: name the folder for the key and the lists of tenants")
 			}
 			if err := checkListen(listen); err != nil {
 				return err
@@ -45,8 +44,10 @@ DIR/authorized lists who may use it, and is reread when it changes:
 			defer n.close()
 			ctx, stop := untilSignal()
 			defer stop()
+			reload, still := reloadSignal()
+			defer still()
 			fmt.Fprintln(std.out, n.url)
-			if err := n.run(ctx); err != nil {
+			if err := n.run(ctx, reload); err != nil {
 				return failf(exitFailed, "%v", err)
 			}
 			return nil
@@ -54,9 +55,10 @@ DIR/authorized lists who may use it, and is reread when it changes:
 	}
 	f := cmd.Flags()
 	f.StringVar(&listen, "listen", ":4433", "UDP address to listen on, IPv6 and IPv4; port 0 picks a free one")
-	f.StringVar(&state, "state", "", "folder for the key and the list of peers")
+	f.StringVar(&state, "state", "", "folder for the key and the lists of tenants")
 	f.StringVar(&advertise, "advertise", "", "HOST:PORT under which peers reach this relay")
 	logs.add(cmd)
+	cmd.AddCommand(newRelayRekey(std))
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,39 +17,99 @@ import (
 	"testing"
 )
 
-// The deployment of README.md works as it stands there: only addresses, folders and the keys that it leaves
-// out are put in, and the command to run.
-func TestDeploymentOfTheReadmeWorksAsWritten(t *testing.T) {
+// What README.md says of a machine behind NAT works as it stands there: only addresses, folders and the keys that it leaves
+// out are put in, and the command to run. The three parties have folders of their own, and nothing in common but the relay's port.
+func TestQuickStartOfTheReadmeWorksAsWritten(t *testing.T) {
 	t.Parallel()
 	needSandbox(t)
-	_, text, found := strings.Cut(readText(t, "README.md"), "\n## A real deployment\n")
-	if !found {
-		t.Fatal("README.md has no deployment")
-	}
-	text, _, _ = strings.Cut(text, "\n## ")
-	blocks := codeBlocks(text)
-	if len(blocks) != 5 {
-		t.Fatalf("the deployment has %d blocks, want relay, executor, client, lists and use", len(blocks))
-	}
+	blocks := readmeBlocks(t, "A machine behind NAT", 9)
 	d := newDeployment(t)
-	d.replace(":4433", d.address, "relay.example.org:4433", d.address, "/var/lib/", d.dir+"/", "/srv/", d.dir+"/", "make -j4", "cat Makefile")
+	d.replace("postern relay --listen :4433", "postern relay --listen "+d.address, "relay.example.org:4433", d.address, "/var/lib/", d.dir+"/", "/srv/", d.dir+"/", "make -j4", "cat Makefile")
 	url := d.serve(blocks[0])
 	d.replace("postern://"+d.address+"#relay_...", url)
-	d.replace("exec_...", d.serve(blocks[1]))
-	d.replace("client_...", strings.TrimSpace(d.run(blocks[2])))
+	d.run(blocks[1])
+
+	// The client waits for its admission, and says which key is to be admitted.
+	token := d.start(blocks[2])
+	key := regexp.MustCompile(`postern tenant add --state DIR TENANT (client_[a-z2-7]+)`)
+	if !eventually(func() bool { return key.MatchString(token.stderr.String()) }) {
+		t.Fatalf("the client never says what the relay's operator has to do:\n%s", token.stderr.String())
+	}
+	d.replace("client_...", key.FindStringSubmatch(token.stderr.String())[1])
 	d.run(blocks[3])
-	build, use, _ := strings.Cut(blocks[4], "\n")
+	text := strings.TrimSpace(token.wait())
+	if !strings.HasPrefix(text, "join_") || strings.ContainsAny(text, " \n") {
+		t.Fatalf("token new printed %d characters that are no token", len(text))
+	}
+
+	executor := d.serve(strings.ReplaceAll(blocks[4], "join_...", text))
+	d.use(blocks[5])
+
+	// Nobody wrote a key by hand, and what is pinned is what the executor printed.
+	known := readFile(t, filepath.Join(d.dir, "home/.config/postern/known_executors"))
+	if want := "builder " + executor + " " + url + "\n"; known != want {
+		t.Errorf("known_executors has %q, want %q", known, want)
+	}
+	for _, file := range []string{"postern-relay/tenants", "postern-relay/enrolled", "postern-executor/relay", "postern-executor/authorized_clients"} {
+		if content := readFile(t, filepath.Join(d.dir, file)); strings.Contains(content, text) || strings.Contains(content, "secret") {
+			t.Errorf("%s has a secret in it", file)
+		}
+	}
+	if out := d.run("postern executors"); !strings.Contains(out, "builder") || !strings.Contains(out, "online") || !strings.Contains(out, "trusted") {
+		t.Errorf("postern executors prints:\n%s", out)
+	}
+	d.withoutToken(blocks[6:])
+}
+
+// withoutToken is the way by hand, with the same relay.
+func (d *deployment) withoutToken(blocks []string) {
+	executor := d.serve(blocks[0])
+	client := strings.TrimSpace(d.run(blocks[1]))
+	d.run(strings.NewReplacer("exec_...", executor, "client_...", client).Replace(blocks[2]))
+	if !eventually(func() bool { return d.shell("POSTERN_HOME=bob postern exec tester -- true").Run() == nil }) {
+		d.t.Errorf("the executor that was listed by hand is never reachable:\n%s", d.log.String())
+	}
+}
+
+// use runs the commands of the README that use the executor.
+func (d *deployment) use(block string) {
+	d.t.Helper()
+	build, use, _ := strings.Cut(block, "\n")
 	if !eventually(func() bool { return d.shell("postern exec builder -- true").Run() == nil }) {
-		t.Fatalf("the executor never gets reachable:\n%s", d.log.String())
+		d.t.Fatalf("the executor never gets reachable:\n%s", d.log.String())
 	}
 	if got := d.run(build); got != "all:\n" {
-		t.Errorf("%s printed %q, want the Makefile of the workspace", build, got)
+		d.t.Errorf("%s printed %q, want the Makefile of the workspace", build, got)
 	}
 	untar, _, _ := strings.Cut(use, "\n")
 	d.run(untar)
-	if b, err := os.ReadFile(filepath.Join(d.dir, "build/src/main.c")); err != nil || string(b) != "source\n" {
-		t.Errorf("after %s the workspace has %q, %v", untar, b, err)
+	if got := readFile(d.t, filepath.Join(d.dir, "build/src/main.c")); got != "source\n" {
+		d.t.Errorf("after %s the workspace has %q", untar, got)
 	}
+}
+
+// readmeBlocks are the code blocks of one section of README.md, which must have so many.
+func readmeBlocks(t *testing.T, section string, want int) []string {
+	t.Helper()
+	_, text, found := strings.Cut(readText(t, "README.md"), "\n## "+section+"\n")
+	if !found {
+		t.Fatalf("README.md has no section %q", section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	blocks := codeBlocks(text)
+	if len(blocks) != want {
+		t.Fatalf("section %q has %d blocks, want %d", section, len(blocks), want)
+	}
+	return blocks
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // deployment is a machine for all three parties, in a folder.
@@ -87,10 +148,6 @@ func (d *deployment) replace(pairs ...string) { d.replacer = append(d.replacer, 
 // shell runs lines of the README in the home folder.
 func (d *deployment) shell(lines string) *exec.Cmd {
 	for pair := range slices.Chunk(d.replacer, 2) {
-		if pair[0] == ":4433" { // only where no host stands before it
-			lines = strings.ReplaceAll(lines, " :4433", " "+pair[1])
-			continue
-		}
 		lines = strings.ReplaceAll(lines, pair[0], pair[1])
 	}
 	cmd := exec.Command("sh", "-ec", lines)
@@ -110,6 +167,34 @@ func (d *deployment) run(lines string) string {
 		d.t.Fatalf("%s: %v: %s\n%s", lines, err, stderr.String(), d.log.String())
 	}
 	return string(out)
+}
+
+// beside is a command that runs beside the test.
+type beside struct {
+	d              *deployment
+	cmd            *exec.Cmd
+	stdout, stderr lockedBuffer
+}
+
+// start runs lines that the test waits for later.
+func (d *deployment) start(lines string) *beside {
+	d.t.Helper()
+	s := &beside{d: d, cmd: d.shell("exec " + strings.TrimSpace(lines))}
+	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
+	if err := s.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it has ended, unless the test has failed
+	return s
+}
+
+// wait is what it printed, once it has ended.
+func (s *beside) wait() string {
+	s.d.t.Helper()
+	if err := s.cmd.Wait(); err != nil {
+		s.d.t.Fatalf("%v: %s", err, s.stderr.String())
+	}
+	return s.stdout.String()
 }
 
 // serve runs a daemon's lines until the test ends, and is the daemon's first line.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -69,7 +70,7 @@ func openDev(o devOptions) (_ *devNode, err error) {
 		o.workspaces = []string{w}
 	}
 	var once sync.Once
-	n.executor, err = openExecutor(executorOptions{
+	n.executor, err = openExecutor(context.Background(), executorOptions{
 		relay: n.relay.url, name: devName, state: filepath.Join(dir, "executor"), workspaces: o.workspaces,
 		max: o.max, hide: []string{filepath.Join(dir, "relay"), n.home.path},
 		registered: func(wire.HopWelcome) { once.Do(func() { close(n.ready) }) },
@@ -88,10 +89,11 @@ func introduce(dir string) (executor keys.PublicKey, err error) {
 	if err != nil {
 		return executor, err
 	}
-	authorized := filepath.Join(dir, "relay", "authorized")
+	tenants := filepath.Join(dir, "relay", roster.ListedFile)
 	return e.Public(), errors.Join(
-		keys.AddRelayPeer(authorized, keys.RelayPeer{Key: c.Public(), Name: devName}),
-		keys.AddRelayPeer(authorized, keys.RelayPeer{Key: e.Public(), Name: devName}),
+		keys.AddTenant(tenants, keys.Tenant{Name: devName}),
+		keys.AddMember(tenants, devName, keys.Member{Key: c.Public(), Name: devName}),
+		keys.AddMember(tenants, devName, keys.Member{Key: e.Public(), Name: devName}),
 		keys.AddAuthorizedClient(filepath.Join(dir, "executor", "authorized_clients"), c.Public(), devName),
 	)
 }
@@ -104,10 +106,10 @@ func (n *devNode) run(ctx context.Context) error {
 	var relayErr error
 	var relay sync.WaitGroup
 	relay.Go(func() {
-		relayErr = n.relay.run(relaying)
+		relayErr = n.relay.run(relaying, nil)
 		stop()
 	})
-	err := n.executor.run(executing)
+	err := n.executor.run(executing, nil)
 	end()
 	relay.Wait()
 	return errors.Join(relayErr, err)

@@ -71,7 +71,7 @@ func newSite(t *testing.T, executorFlags ...string) *site {
 	executorKey := s.executor.start()
 	s.relayURL = url(s.fromExecutor)
 	clientKey := strings.TrimSpace(s.run("keygen", "--kind", "client", "--out", s.path("client/client.key")))
-	s.write("relay/authorized", fmt.Sprintf("client %s c\nexec %s box\n", clientKey, executorKey))
+	s.write("relay/tenants", fmt.Sprintf("tenant t\nclient %s c\nexec %s box\n", clientKey, executorKey))
 	s.write("executor/authorized_clients", clientKey+"\n")
 	s.write("client/known_executors", fmt.Sprintf("box %s %s\n", executorKey, url(s.fromClient)))
 	if !eventually(func() bool { return s.command("exec", "box", "--", "true").Run() == nil }) {
@@ -89,7 +89,7 @@ func (s *site) impatientExecutor() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	n, err := openExecutor(executorOptions{
+	n, err := openExecutor(s.t.Context(), executorOptions{
 		relay: url, name: "box", state: s.path("executor"), workspaces: []string{s.path("work")},
 		max: wire.SandboxWorkspaceWrite, environment: os.Environ(),
 		backoff: quicconn.Backoff{Base: 50 * time.Millisecond, Settled: time.Millisecond},
@@ -100,7 +100,7 @@ func (s *site) impatientExecutor() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- n.run(ctx) }()
+	go func() { ended <- n.run(ctx, nil) }()
 	s.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -13,8 +13,16 @@ import (
 	"github.com/postern-relay/postern/keys"
 )
 
-// home is the client's folder: client.key and known_executors.
+// home is the client's folder: its key, the executors that it trusts, and the join tokens that it
+// waits for (enrolment.go).
 type home struct{ path string }
+
+// The files in a home.
+const (
+	keyFile      = "client.key"
+	knownFile    = "known_executors"
+	pairingsFile = "pairings"
+)
 
 // findHome is POSTERN_HOME, else the configuration folder of the platform (XDG_CONFIG_HOME).
 func findHome() (home, error) {
@@ -30,33 +38,65 @@ func findHome() (home, error) {
 
 func (h home) join(name string) string { return filepath.Join(h.path, name) }
 
-// connect finds an executor by its alias and returns its backend. Nothing is sent yet. What
+// connect finds an executor by its alias and returns its backend. Nothing is sent yet, unless the
+// alias is not known and may be that of an executor which has joined since. What
 // is to be different from a plain client, tune changes.
 func (h home) connect(alias string, tune ...func(*client.Config)) (*client.Client, *client.Remote, error) {
-	known, err := h.known()
+	e, err := h.find(alias)
 	if err != nil {
 		return nil, nil, err
 	}
-	e, ok := known.Lookup(alias)
-	if !ok {
-		return nil, nil, fmt.Errorf("unknown executor %q: %s", alias, h.suggest(known))
-	}
-	key, err := keys.ReadFile(h.join("client.key"), keys.Client)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("no client key: make one with: postern keygen --kind client --out %s", h.join("client.key"))
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg := client.Config{Key: key, Relay: e.Relay, Software: software()}
-	for _, change := range tune {
-		change(&cfg)
-	}
-	c, err := client.New(cfg)
+	c, err := h.open(e.Relay, tune...)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c, c.Executor(e.Key), nil
+}
+
+// find is the executor with an alias.
+func (h home) find(alias string) (keys.KnownExecutor, error) {
+	known, err := h.known()
+	if err != nil {
+		return keys.KnownExecutor{}, err
+	}
+	if e, ok := known.Lookup(alias); ok {
+		return e, nil
+	}
+	waiting, learnt := h.learnAll()
+	if known, err = h.known(); err != nil {
+		return keys.KnownExecutor{}, err
+	}
+	if e, ok := known.Lookup(alias); ok {
+		return e, nil
+	}
+	if waiting {
+		err = errors.Join(learnt...)
+		if err == nil {
+			err = errors.New("no executor of this name has joined with a token of this client yet (postern executors)")
+		}
+		return keys.KnownExecutor{}, fmt.Errorf("unknown executor %q: %w", alias, err)
+	}
+	return keys.KnownExecutor{}, fmt.Errorf("unknown executor %q: %s", alias, h.suggest(known))
+}
+
+// open is a client of a relay, which connects when it is used. It keeps known_executors up to date
+// when keys are replaced.
+func (h home) open(relay keys.RelayURL, tune ...func(*client.Config)) (*client.Client, error) {
+	key, err := keys.ReadFile(h.join(keyFile), keys.Client)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no client key: make one with: postern keygen --kind client --out %s", h.join(keyFile))
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg := client.Config{
+		Key: key, Relay: relay, Software: software(),
+		ExecutorKeyReplaced: h.replaceKey, RelayKeyReplaced: h.replaceKey,
+	}
+	for _, change := range tune {
+		change(&cfg)
+	}
+	return client.New(cfg)
 }
 
 // onExecutor connects to an executor and does something there.
@@ -74,7 +114,7 @@ func onExecutor(alias string, do func(client.Environment) error, tune ...func(*c
 }
 
 func (h home) known() (*keys.KnownExecutors, error) {
-	f, err := os.Open(h.join("known_executors"))
+	f, err := os.Open(h.join(knownFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -91,7 +131,7 @@ func (h home) suggest(known *keys.KnownExecutors) string {
 		names = append(names, e.Alias)
 	}
 	slices.Sort(names)
-	add := fmt.Sprintf("add a line 'ALIAS exec_... postern://HOST:PORT#relay_...' to %s", h.join("known_executors"))
+	add := fmt.Sprintf("add a line 'ALIAS exec_... postern://HOST:PORT#relay_...' to %s, or make a join token with: postern token new", h.join(knownFile))
 	if len(names) == 0 {
 		return "none is known; " + add
 	}

@@ -59,7 +59,7 @@ func TestExecSurvivesANATThatForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, content := range map[string]string{
-		"relay/authorized":            fmt.Sprintf("client %s c\nexec %s dev\n", clientKey.Public(), executorKey.Public()),
+		"relay/tenants":               fmt.Sprintf("tenant t\nclient %s c\nexec %s dev\n", clientKey.Public(), executorKey.Public()),
 		"executor/authorized_clients": clientKey.Public().String() + "\n",
 	} {
 		if err := os.WriteFile(dir+"/"+path, []byte(content), 0o600); err != nil {

@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,107 +16,18 @@ import (
 
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
-	"github.com/postern-relay/postern/relay"
 	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/quicconn"
 )
 
-// relayNode is a relay with its state folder and its socket.
-type relayNode struct {
-	state    *stateDir
-	server   *relay.Server
-	listener *quicconn.Listener
-	peers    *keys.File[*keys.RelayPeers]
-	url      keys.RelayURL
-	log      *slog.Logger
-}
-
-const relayPeersComment = `# Who may use this relay, one key a line:
-#   client KEY NAME
-#   exec KEY NAME
-`
-
-func openRelay(dir, listen, advertise string, log *slog.Logger) (_ *relayNode, err error) {
-	n := &relayNode{log: log}
-	if n.state, err = openState(dir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			n.close()
-		}
-	}()
-	key, _, err := keys.LoadOrGenerate(n.state.join("relay.key"), keys.Relay)
-	if err != nil {
-		return nil, err
-	}
-	if n.peers, err = openList(n.state.join("authorized"), relayPeersComment, keys.ParseRelayPeers); err != nil {
-		return nil, err
-	}
-	if n.server, err = relay.New(relay.Config{Key: key, Peers: n.peers.Current, Log: log}); err != nil {
-		return nil, err
-	}
-	if n.listener, err = quicconn.Listen(listen, quicconn.ListenOptions{Secret: key.ECDH().Bytes()}); err != nil {
-		return nil, err
-	}
-	n.url, err = relayURL(listen, advertise, n.listener.Addr(), key.Public())
-	return n, err
-}
-
-// relayURL is how peers find the relay: as advertised, else where it listens, under the
-// machine's name if it listens everywhere.
-func relayURL(listen, advertise string, addr net.Addr, key keys.PublicKey) (keys.RelayURL, error) {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return keys.RelayURL{}, err
-	}
-	port := addr.(*net.UDPAddr).Port
-	if advertise != "" {
-		var text string
-		if host, text, err = net.SplitHostPort(advertise); err != nil {
-			return keys.RelayURL{}, fmt.Errorf("--advertise %q: want HOST:PORT", advertise)
-		}
-		if port, err = strconv.Atoi(text); err != nil {
-			return keys.RelayURL{}, fmt.Errorf("--advertise %q: want HOST:PORT", advertise)
-		}
-	} else if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		if host, err = os.Hostname(); err != nil {
-			return keys.RelayURL{}, fmt.Errorf("this machine has no name: say how peers reach it with --advertise HOST:PORT (%w)", err)
-		}
-	}
-	return keys.ParseRelayURL("postern://" + net.JoinHostPort(host, strconv.Itoa(port)) + "#" + key.String())
-}
-
-// run serves until ctx ends.
-func (n *relayNode) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		n.peers.Run(ctx, func(*keys.RelayPeers) {
-			n.log.Info("list of peers reread")
-			n.server.Recheck()
-		}, func(err error) { n.log.Error("list of peers refused, the old one stays in force", "err", err) })
-	})
-	err := n.server.Serve(ctx, n.listener)
-	cancel()
-	watch.Wait()
-	return err
-}
-
-func (n *relayNode) close() {
-	if n.listener != nil {
-		n.listener.Close()
-	}
-	n.state.close()
-}
-
 // executorOptions are the flags of `postern executor`.
 type executorOptions struct {
-	relay       keys.RelayURL
-	name        string
+	relay       keys.RelayURL // zero: the one that the executor has joined
+	name        string        // empty: the one that it has joined with
 	state       string
+	join        string // file of a join token, "-" for standard input; empty: none
+	std         stdio
 	clients     string // empty: the one in the state folder
 	workspaces  []string
 	max         wire.SandboxMode
@@ -169,19 +79,26 @@ func (k *keepOptions) check() error {
 // executorNode is an executor with its state folder and its sandbox.
 type executorNode struct {
 	state    *stateDir
-	key      *keys.PrivateKey
+	ring     *keyring
 	clients  *keys.File[*keys.AuthorizedClients]
 	launcher *sandbox.Launcher
 	backend  *executor.Local
-	executor *executor.Executor
+	ids      *identities
 	log      *slog.Logger
+
+	relayMu sync.Mutex
+	relay   relayFile
 }
+
+// executorKeyName is the executor's key in its state folder.
+const executorKeyName = "executor.key"
 
 const authorizedComment = `# Who may run commands here, one client key a line:
 #   client_... NAME
 `
 
-func openExecutor(o executorOptions) (_ *executorNode, err error) {
+// openExecutor joins first where that is wanted, for which ctx bounds the wait.
+func openExecutor(ctx context.Context, o executorOptions) (_ *executorNode, err error) {
 	n := &executorNode{log: o.log}
 	if n.state, err = openState(o.state); err != nil {
 		return nil, err
@@ -191,15 +108,25 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 			n.close()
 		}
 	}()
-	if n.key, _, err = keys.LoadOrGenerate(n.state.join("executor.key"), keys.Executor); err != nil {
+	if n.ring, err = openKeyring(n.state.join(executorKeyName), keys.Executor); err != nil {
 		return nil, err
 	}
-	if o.clients == "" {
-		n.clients, err = openList(n.state.join("authorized_clients"), authorizedComment, keys.ParseAuthorizedClients)
-	} else {
-		n.clients, err = openList(o.clients, "", keys.ParseAuthorizedClients)
+	clients, comment := o.clients, ""
+	if clients == "" {
+		clients, comment = n.state.join("authorized_clients"), authorizedComment
 	}
-	if err != nil {
+	if n.clients, err = openList(clients, comment, keys.ParseAuthorizedClients); err != nil {
+		return nil, err
+	}
+	key, _ := n.ring.keys()
+	joining := joining{path: o.join, name: o.name, std: o.std, log: o.log}
+	if n.relay, err = joining.run(ctx, n.state, key, clients); err != nil {
+		return nil, err
+	}
+	if err := n.clients.Reload(); err != nil {
+		return nil, err
+	}
+	if err := n.chooseRelay(&o); err != nil {
 		return nil, err
 	}
 	roots, err := workspaces(o.workspaces)
@@ -222,14 +149,55 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 	if err != nil {
 		return nil, err
 	}
-	n.executor, err = executor.New(executor.Config{
-		Key: n.key, Name: o.name, Relay: o.relay.Key, Clients: n.clients.Current, Backend: n.backend,
-		Dial: func(ctx context.Context) (wire.Transport, error) {
-			return quicconn.Dial(ctx, o.relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
-		},
-		Registered: o.registered, Backoff: o.backoff, Software: software(), Log: o.log,
-	})
-	return n, err
+	n.ids = &identities{ring: n.ring, state: n.state, log: o.log, config: func(key *keys.PrivateKey) executor.Config {
+		return executor.Config{
+			Key: key, Name: o.name, Relay: n.pinned().Key, Clients: n.clients.Current, Backend: n.backend,
+			Dial: func(ctx context.Context) (wire.Transport, error) {
+				return quicconn.Dial(ctx, o.relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
+			},
+			Registered: o.registered, RelayKeyReplaced: n.relayKeyReplaced,
+			Backoff: o.backoff, Software: software(), Log: o.log,
+		}
+	}}
+	return n, n.ids.open()
+}
+
+// chooseRelay is the relay that was named, under the key that has replaced the named one, or the one that was joined.
+func (n *executorNode) chooseRelay(o *executorOptions) error {
+	joined := n.relay.relay
+	if o.relay = n.relay.follow(cmp.Or(o.relay, joined)); o.relay != joined { // somebody has chosen another one
+		n.relay = relayFile{relay: o.relay, name: n.relay.name}
+		if joined != (keys.RelayURL{}) {
+			if err := n.relay.write(n.state.join(relayFileName)); err != nil {
+				return err
+			}
+		}
+	}
+	if o.name = cmp.Or(o.name, n.relay.name); o.relay == (keys.RelayURL{}) || o.name == "" {
+		return errors.New("executor without a relay or a name")
+	}
+	return nil
+}
+
+// pinned is the relay under the key that it has now.
+func (n *executorNode) pinned() keys.RelayURL {
+	n.relayMu.Lock()
+	defer n.relayMu.Unlock()
+	return n.relay.relay
+}
+
+// relayKeyReplaced writes down what the relay has announced, so that a restart pins the same.
+func (n *executorNode) relayKeyReplaced(old, next keys.PublicKey) {
+	n.relayMu.Lock()
+	defer n.relayMu.Unlock()
+	if n.relay.relay.Key != old {
+		return // the other registration has heard it too
+	}
+	n.relay.relay.Key = next
+	n.relay.replaced = append(n.relay.replaced, old)
+	if err := n.relay.write(n.state.join(relayFileName)); err != nil {
+		n.log.Error("the relay's next key could not be written down: give it with --relay at the next start", "err", err, "relay", n.relay.relay.String())
+	}
 }
 
 // settleTime is how long clients have to read the exit status of commands that the executor
@@ -237,15 +205,15 @@ func openExecutor(o executorOptions) (_ *executorNode, err error) {
 const settleTime = 2 * time.Second
 
 // run stays registered until ctx ends. Then it ends every command, tells the clients, and
-// only then leaves the relay.
-func (n *executorNode) run(ctx context.Context) error {
+// only then leaves the relay. A value on reload makes it read its list at once, as SIGHUP does.
+func (n *executorNode) run(ctx context.Context, reload <-chan os.Signal) error {
 	serving, leave := context.WithCancel(context.WithoutCancel(ctx))
 	defer leave()
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
 		n.clients.Run(serving, func(*keys.AuthorizedClients) {
 			n.log.Info("authorized clients reread")
-			n.executor.Recheck()
+			n.recheck()
 		}, func(err error) { n.log.Error("authorized clients refused, the old ones stay in force", "err", err) })
 	})
 	tasks.Go(func() {
@@ -258,15 +226,34 @@ func (n *executorNode) run(ctx context.Context) error {
 		n.backend.Close()
 		settling, done := context.WithTimeout(serving, settleTime)
 		defer done()
-		n.executor.Settle(settling)
+		n.ids.each(func(e *executor.Executor) { e.Settle(settling) })
 	})
-	err := n.executor.Run(serving)
+	tasks.Go(func() {
+		for {
+			select {
+			case <-reload:
+				n.reload()
+			case <-serving.Done():
+				return
+			}
+		}
+	})
+	n.ids.run(serving)
 	leave()
 	tasks.Wait()
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	return n.backend.Close()
+}
+
+func (n *executorNode) recheck() { n.ids.each((*executor.Executor).Recheck) }
+
+// reload is what SIGHUP asks for.
+func (n *executorNode) reload() {
+	if err := n.clients.Reload(); err != nil {
+		n.log.Error("authorized clients refused, the old ones stay in force", "err", err)
+		return
 	}
-	return errors.Join(err, n.backend.Close())
+	n.recheck()
+	n.log.Info("authorized clients reread")
 }
 
 // probe tries the sandbox as a client would get it; full access needs none.
@@ -285,6 +272,13 @@ func (n *executorNode) close() {
 		n.launcher.Close()
 	}
 	n.state.close()
+}
+
+// reloadSignal gets SIGHUP until stop is called.
+func reloadSignal() (c <-chan os.Signal, stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals, func() { signal.Stop(signals) }
 }
 
 // untilSignal ends with the first TERM or INT. A second one is fatal at once, as if nobody

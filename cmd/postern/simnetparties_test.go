@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/postern-relay/postern/executor/executortest"
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
+	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/quicconn"
 )
@@ -36,7 +38,7 @@ type parties struct {
 	remote  *client.Remote
 	relay   struct {
 		key    *keys.PrivateKey
-		peers  *keys.RelayPeers
+		roster *roster.Roster
 		cancel context.CancelFunc
 		ended  chan error
 		socket net.PacketConn
@@ -73,8 +75,11 @@ func onNetwork(t *testing.T, test func(t *testing.T, p *parties)) {
 		defer p.network.close()
 		p.relay.key = newKey(t, keys.Relay)
 		var err error
-		peers := fmt.Sprintf("client %s me\nexec %s it\n", p.me.Public(), p.it.Public())
-		if p.relay.peers, err = keys.ParseRelayPeers("peers", strings.NewReader(peers)); err != nil {
+		dir, list := t.TempDir(), fmt.Sprintf("tenant t\nclient %s me\nexec %s it\n", p.me.Public(), p.it.Public())
+		if err := os.WriteFile(filepath.Join(dir, roster.ListedFile), []byte(list), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p.relay.roster, err = roster.Open(dir, nil); err != nil {
 			t.Fatal(err)
 		}
 		p.relay.socket = p.network.socket(relayHost)
@@ -123,7 +128,8 @@ func (p *parties) startRelay() {
 	}
 	p.relay.counts = prometheus.NewRegistry()
 	server, err := relay.New(relay.Config{
-		Key: p.relay.key, Peers: func() *keys.RelayPeers { return p.relay.peers }, Registry: p.relay.counts,
+		Keys:   func() (current, next *keys.PrivateKey) { return p.relay.key, nil },
+		Roster: p.relay.roster, Registry: p.relay.counts,
 	})
 	if err != nil {
 		p.t.Fatal(err)

@@ -48,19 +48,25 @@ func (s *stateDir) close() { s.lock.Close() }
 // openList reads a list of keys. One that does not exist is made empty, with a comment that says
 // what belongs there: an empty list admits nobody.
 func openList[T any](path, comment string, parse func(string, io.Reader) (T, error)) (*keys.File[T], error) {
-	list, err := keys.WatchFile(path, parse)
-	if !errors.Is(err, fs.ErrNotExist) || comment == "" {
-		return list, err
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err == nil {
-		_, err = f.WriteString(comment)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
+	if comment != "" {
+		if err := createList(path, comment); err != nil {
+			return nil, err
+		}
 	}
 	return keys.WatchFile(path, parse)
+}
+
+// createList makes a file with nothing but a comment, unless there is one.
+func createList(path, comment string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(comment)
+	return errors.Join(err, f.Close())
 }
 
 // workspaces are existing folders by their real names: the sandbox follows no link.
