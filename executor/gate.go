@@ -78,10 +78,13 @@ func (c *LocalConfig) gate(r keys.Rights, p wire.ExecParams) (wire.ExecParams, e
 }
 
 // checkEnvironment refuses variables of the client's choice, but those for its language and terminal: LD_PRELOAD, PATH and
-// their like decide what really runs.
+// their like decide what really runs. The umask decides who else may write what it leaves behind.
 func checkEnvironment(p wire.ExecParams) error {
 	if p.Inherit != wire.InheritCore || len(p.Exclude) > 0 {
 		return wire.Errorf(wire.CodePolicy, "this key may not choose which variables its commands inherit: ask for the core ones, and exclude none")
+	}
+	if p.Umask != 0 && p.Umask&defaultUmask != defaultUmask {
+		return wire.Errorf(wire.CodePolicy, "this key may not choose a umask that lets others write: leave it out")
 	}
 	for _, kv := range p.Env {
 		name, _, _ := strings.Cut(kv, "=")

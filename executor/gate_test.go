@@ -193,6 +193,8 @@ func TestNoTrickRunsAnotherCommand(t *testing.T) {
 		}, "/nowhere/bin/x|a"},
 		{"all variables of the executor", "x|a", func(p *wire.ExecParams) { p.Inherit = wire.InheritAll }, ""},
 		{"no variables at all", "x|a", func(p *wire.ExecParams) { p.Inherit = wire.InheritNone }, ""},
+		{"a umask for nobody but itself", "x|a", func(p *wire.ExecParams) { p.Umask = 0o077 }, "/nowhere/bin/x|a"},
+		{"a umask that lets others write", "x|a", func(p *wire.ExecParams) { p.Umask = 0o002 }, ""},
 		{"without PATH", "x|a", func(p *wire.ExecParams) { p.Exclude = []string{"PATH"} }, ""},
 	} {
 		p := wire.ExecParams{Argv: strings.Split(c.argv, "|")}

@@ -31,7 +31,7 @@ func (c *LocalConfig) prepare(r keys.Rights, p wire.ExecParams) (Spec, time.Dura
 		s.Dir = s.Policy.Roots[0]
 	}
 	if s.Umask == 0 {
-		s.Umask = 0o022
+		s.Umask = defaultUmask
 	}
 	grace := p.Grace
 	switch {
@@ -45,6 +45,9 @@ func (c *LocalConfig) prepare(r keys.Rights, p wire.ExecParams) (Spec, time.Dura
 	}
 	return s, min(grace, c.maxGrace(r)), nil
 }
+
+// defaultUmask is that of a command whose client asked for none.
+const defaultUmask = 0o022
 
 // limits is what a welcome tells a client with these rights.
 func (c *LocalConfig) limits(r keys.Rights) wire.SessionLimits {

@@ -29,23 +29,6 @@ func AddKnownExecutor(path string, e KnownExecutor) error {
 	})
 }
 
-// AddRelayPeer adds a line to a relay's authorized file, in the manner of [AddKnownExecutor]. A key that has the same name
-// already is left as it is; one with another name, and a name that another peer of the kind has, are errors.
-func AddRelayPeer(path string, p RelayPeer) error {
-	line := fmt.Sprintf("%s %s %s", p.Key.Kind(), p.Key, p.Name)
-	parsed, err := ParseRelayPeers("line", bytes.NewReader([]byte(line)))
-	if err != nil || len(parsed.list) != 1 || parsed.list[0] != p {
-		return fmt.Errorf("add peer %.64q to %s: %w", p.Name, path, orMalformed(err))
-	}
-	return addLine(path, line, ParseRelayPeers, func(peers *RelayPeers) (bool, error) {
-		old, listed := peers.Lookup(p.Key)
-		if listed && old.Name != p.Name {
-			return false, fmt.Errorf("key %s is already there under the name %q", p.Key.Short(), old.Name)
-		}
-		return listed, nil // the parser finds a name that is taken
-	})
-}
-
 // AddAuthorizedClient adds a line without options to an executor's authorized_clients, in the manner of [AddKnownExecutor].
 // The name may be empty. A key that is listed already is left as it is, whatever its options, when the name is the same, and
 // an error when it is not.

@@ -81,7 +81,7 @@ func TestAddRefusesToTouchABrokenFile(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"AddKnownExecutor":    AddKnownExecutor(path, KnownExecutor{"b", fixedKey(t, Executor, 1), testRelay(t)}),
-		"AddRelayPeer":        AddRelayPeer(path, RelayPeer{fixedKey(t, Client, 1), "a"}),
+		"AddMember":           AddMember(path, "t", Member{Key: fixedKey(t, Client, 1), Name: "a"}),
 		"AddAuthorizedClient": AddAuthorizedClient(path, fixedKey(t, Client, 1), "a"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), path+":1: ") {
@@ -114,23 +114,19 @@ func TestAddFollowsASymbolicLink(t *testing.T) {
 	}
 }
 
-func TestAddPeersAndClients(t *testing.T) {
+func TestAddClients(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	peers, clients := filepath.Join(dir, "authorized"), filepath.Join(dir, "authorized_clients")
+	clients := filepath.Join(dir, "authorized_clients")
 	one, two := fixedKey(t, Client, 1), fixedKey(t, Client, 2)
 	for name, step := range map[string]struct {
 		add     func() error
 		wantErr bool
 	}{
-		"peer with another kind":   {func() error { return AddRelayPeer(peers, RelayPeer{testRelay(t).Key, "r"}) }, true},
-		"peer without a name":      {func() error { return AddRelayPeer(peers, RelayPeer{two, ""}) }, true},
-		"peer of two lines":        {func() error { return AddRelayPeer(peers, RelayPeer{two, "x\n#"}) }, true},
 		"client of two lines":      {func() error { return AddAuthorizedClient(clients, two, "x\n"+one.String()) }, true},
 		"client with outer spaces": {func() error { return AddAuthorizedClient(clients, two, " x ") }, true},
 		"client, another kind":     {func() error { return AddAuthorizedClient(clients, testRelay(t).Key, "x") }, true},
 		"no client":                {func() error { return AddAuthorizedClient(clients, PublicKey{}, "x") }, true},
-		"peer":                     {func() error { return AddRelayPeer(peers, RelayPeer{one, "alice"}) }, false},
 		"client":                   {func() error { return AddAuthorizedClient(clients, one, "alice at work") }, false},
 	} {
 		for range 2 {
@@ -139,17 +135,8 @@ func TestAddPeersAndClients(t *testing.T) {
 			}
 		}
 	}
-	if err := AddRelayPeer(peers, RelayPeer{one, "bob"}); err == nil {
-		t.Error("a listed peer got another name")
-	}
-	if err := AddRelayPeer(peers, RelayPeer{two, "alice"}); err == nil {
-		t.Error("a name got another peer")
-	}
 	if err := AddAuthorizedClient(clients, one, "bob"); err == nil {
 		t.Error("a listed client got another name")
-	}
-	if got, want := readText(t, peers), "client "+one.String()+" alice\n"; got != want {
-		t.Errorf("authorized holds %q, want %q", got, want)
 	}
 	if got, want := readText(t, clients), one.String()+" alice at work\n"; got != want {
 		t.Errorf("authorized_clients holds %q, want %q", got, want)
@@ -158,19 +145,19 @@ func TestAddPeersAndClients(t *testing.T) {
 
 func TestConcurrentAddsLoseNoLine(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "authorized")
+	path := filepath.Join(t.TempDir(), "authorized_clients")
 	const adders = 20
 	var group sync.WaitGroup
 	for i := range adders {
 		group.Go(func() {
-			if err := AddRelayPeer(path, RelayPeer{fixedKey(t, Client, byte(i)), fmt.Sprint("peer-", i)}); err != nil {
-				t.Errorf("AddRelayPeer: %v", err)
+			if err := AddAuthorizedClient(path, fixedKey(t, Client, byte(i)), fmt.Sprint("client-", i)); err != nil {
+				t.Errorf("AddAuthorizedClient: %v", err)
 			}
 		})
 	}
 	group.Wait()
-	peers, err := ParseRelayPeers(path, strings.NewReader(readText(t, path)))
-	if err != nil || len(peers.All()) != adders {
-		t.Errorf("file holds %d peers, %v, want %d", len(peers.All()), err, adders)
+	clients, err := ParseAuthorizedClients(path, strings.NewReader(readText(t, path)))
+	if err != nil || len(clients.All()) != adders {
+		t.Errorf("file holds %d clients, %v, want %d", len(clients.All()), err, adders)
 	}
 }

@@ -87,36 +87,6 @@ func FuzzAuthorizedClients(f *testing.F) {
 	})
 }
 
-// FuzzRelayPeers: see FuzzAuthorizedClients.
-func FuzzRelayPeers(f *testing.F) {
-	client, exec := fixedKey(f, Client, 1).String(), fixedKey(f, Executor, 1).String()
-	for _, text := range []string{
-		"", "client " + client + " alice\nexec\t" + exec + "  builder-1\r\n# end", "client " + client + " a\nclient " + client + " b",
-		"client " + exec + " a", "exec " + exec, "exec " + exec + " -x", "relay x y",
-	} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		peers, err := ParseRelayPeers("f", strings.NewReader(text))
-		if err != nil {
-			return
-		}
-		var written strings.Builder
-		for _, peer := range peers.All() {
-			written.WriteString(string(peer.Key.Kind()) + " " + peer.Key.String() + " " + peer.Name + "\n")
-		}
-		again, err := ParseRelayPeers("f", strings.NewReader(written.String()))
-		if err != nil || len(again.All()) != len(peers.All()) {
-			t.Fatalf("written anew: %v", err)
-		}
-		for _, peer := range peers.All() {
-			if found, ok := again.Lookup(peer.Key); !ok || found != peer || !strings.Contains(text, peer.Key.String()) {
-				t.Errorf("written anew, %v is %v", peer, found)
-			}
-		}
-	})
-}
-
 // FuzzKnownExecutors: see FuzzAuthorizedClients.
 func FuzzKnownExecutors(f *testing.F) {
 	exec, relay := fixedKey(f, Executor, 1).String(), testRelay(f).String()

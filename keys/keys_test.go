@@ -208,7 +208,7 @@ func TestKeyErrorsDoNotRepeatSecrets(t *testing.T) {
 			failures = append(failures, err)
 		}
 		for _, line := range []string{text, "client " + text + " n", "client " + public + " " + secret, text + " " + text + " " + text} {
-			_, err = ParseRelayPeers("f", strings.NewReader(line))
+			_, err = ParseTenants("f", strings.NewReader("tenant t\n"+line))
 			failures = append(failures, err)
 			_, err = ParseKnownExecutors("f", strings.NewReader(line))
 			failures = append(failures, err)

@@ -68,11 +68,6 @@ func TestNilAndZeroListsHoldNobody(t *testing.T) {
 			t.Errorf("%v lets somebody in", clients)
 		}
 	}
-	for _, peers := range []*RelayPeers{nil, {}} {
-		if _, ok := peers.Lookup(key); ok || len(peers.All()) != 0 {
-			t.Errorf("%v admits somebody", peers)
-		}
-	}
 	for _, known := range []*KnownExecutors{nil, {}} {
 		if _, ok := known.Lookup("builder"); ok || len(known.All()) != 0 {
 			t.Errorf("%v knows somebody", known)
@@ -186,53 +181,6 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = '\n'
 	}
 	return len(p), nil
-}
-
-func TestRelayPeersAreFound(t *testing.T) {
-	t.Parallel()
-	alice, builder := fixedKey(t, Client, 1), fixedKey(t, Executor, 2)
-	text := fmt.Sprintf("# peers\nclient %s same-name\n\nexec\t%s\tsame-name\n", alice, builder)
-	peers, err := ParseRelayPeers("authorized", strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []RelayPeer{{alice, "same-name"}, {builder, "same-name"}}
-	if diff := cmp.Diff(want, peers.All(), cmp.AllowUnexported(PublicKey{})); diff != "" {
-		t.Errorf("All() (-want +got):\n%s", diff)
-	}
-	if got, ok := peers.Lookup(builder); !ok || got != want[1] {
-		t.Errorf("Lookup(builder) = %v, %v, want %v", got, ok, want[1])
-	}
-	if got, ok := peers.Lookup(fixedKey(t, Client, 2)); ok {
-		t.Errorf("Lookup of an executor's bytes as a client's = %v, want nobody", got)
-	}
-}
-
-func TestRelayPeersFileWithOneBadLineIsRefusedWhole(t *testing.T) {
-	t.Parallel()
-	client, exec := fixedKey(t, Client, 1).String(), fixedKey(t, Executor, 1).String()
-	for name, test := range map[string]struct{ line, want string }{
-		"kind and key differ":  {"client " + exec + " b", "an executor's key"},
-		"relay":                {"relay " + fixedKey(t, Relay, 1).String() + " b", "starts with neither"},
-		"unknown kind":         {"join " + exec + " b", "starts with neither"},
-		"no kind":              {exec + " b", "starts with neither"},
-		"no name":              {"exec " + exec, "2 fields"},
-		"two names":            {"exec " + exec + " b c", "4 fields"},
-		"name with a space":    {"exec " + exec + ` "b c"`, "4 fields"},
-		"name with a slash":    {"exec " + exec + " ../b", "not allowed"},
-		"name with a hyphen":   {"exec " + exec + " -b", "not allowed"},
-		"endless name":         {"exec " + exec + " " + strings.Repeat("b", 65), "wrong length"},
-		"name of another":      {"client " + fixedKey(t, Client, 2).String() + " alice", "already that of another"},
-		"key of another":       {"client " + client + " bob", "listed twice"},
-		"upper case kind":      {"EXEC " + exec + " b", "starts with neither"},
-		"trailing comment":     {"exec " + exec + " b # the builder", "fields"},
-		"key with a character": {"exec " + exec + "a b", "characters"},
-	} {
-		peers, err := ParseRelayPeers("file", strings.NewReader("client "+client+" alice\n"+test.line+"\n"))
-		if err == nil || peers != nil || !strings.HasPrefix(err.Error(), "file:2: ") || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v, %v, want nil and an error at file:2 that says %q", name, peers.All(), err, test.want)
-		}
-	}
 }
 
 func TestKnownExecutorsAreFound(t *testing.T) {

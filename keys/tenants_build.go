@@ -60,8 +60,8 @@ func (t *Tenants) addJoin(join Join) error {
 // disagree. Of the enrolled tenants only the names count. Left out are members and tokens of a tenant that the operator does
 // not list, a member whose name the operator has given to another key of the kind (unless one of the two follows the other),
 // and a token whose id the operator has given to another; for each of them there is an error, one line for the log. A key that
-// both list is the operator's, without an error, and so is a token, which keeps the higher count of uses: the relay counts the
-// uses of the operator's tokens in its own list. Neither list changes.
+// both list is the operator's, without an error, with the token that it has joined with since. So is a token, with the higher
+// count of uses: the relay counts the uses of the operator's tokens in its own list. Neither list changes.
 func (t *Tenants) Merge(enrolled *Tenants) (*Tenants, []error) {
 	merged := newTenants()
 	if t != nil {
@@ -93,7 +93,11 @@ func (t *Tenants) Merge(enrolled *Tenants) (*Tenants, []error) {
 }
 
 func (t *Tenants) mergeMember(member Member) error {
-	if _, listed := t.byKey[member.Key]; listed {
+	if place, listed := t.byKey[member.Key]; listed {
+		// What the operator has written stays; that the executor has joined with a token since is news.
+		if own := &t.members[place]; own.Tenant == member.Tenant && own.Name == member.Name && own.Token.IsZero() {
+			own.Token, own.MAC, own.Since = member.Token, member.MAC, member.Since
+		}
 		return nil
 	}
 	if _, listed := t.byName[member.Tenant]; !listed {

@@ -284,6 +284,23 @@ func TestMergeLetsTheOperatorsListWin(t *testing.T) {
 	}
 }
 
+// A machine that the operator has listed may join with a token all the same, for a client that is to trust its key.
+func TestMergeKeepsTheAnnouncementOfAListedKey(t *testing.T) {
+	t.Parallel()
+	line := fmt.Sprintf("exec %s builder", fixedKey(t, Executor, 1))
+	joined := line + " token=" + tokenText + " mac=" + hex64 + " since=1"
+	for name, test := range map[string]struct{ listed, enrolled, want string }{
+		"joined":                      {line, joined, joined},
+		"under another name":          {line, strings.Replace(joined, "builder", "other", 1), line},
+		"with a token of the listing": {line + " token=30" + tokenText[2:] + " mac=" + hex64, joined, line + " token=30" + tokenText[2:] + " mac=" + hex64},
+	} {
+		merged, leftOut := tenantsOf(t, "tenant acme", test.listed).Merge(tenantsOf(t, "tenant acme", test.enrolled))
+		if got, want := writeTenants(merged), "tenant acme\n"+test.want+"\n"; got != want || leftOut != nil {
+			t.Errorf("%s: %q, left out %v, want %q", name, got, leftOut, want)
+		}
+	}
+}
+
 func TestMergeNeverMixesTwoTokensOfOneID(t *testing.T) {
 	t.Parallel()
 	const end = " uses=2 used=1 expires=2026-12-01T00:00:00Z"
