@@ -9,6 +9,10 @@ import (
 // key. Another key that was to replace it before is a member no longer.
 func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		executor, err := still(current, executor)
+		if err != nil {
+			return err
+		}
 		if known, in := current.Lookup(next); in {
 			if known.Follows == executor.Key {
 				return nil
@@ -18,9 +22,12 @@ func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
 		if _, both := current.Lookup(executor.Follows); both {
 			return wire.Errorf(wire.CodeConflict, "this key replaces an earlier one that is still admitted: end that first")
 		}
-		for _, m := range current.Named(executor.Tenant, keys.Executor, executor.Name) {
-			if m.Follows != executor.Key || m.Key == executor.Key {
+		for _, m := range current.Members(executor.Tenant) {
+			if m.Follows != executor.Key {
 				continue
+			}
+			if _, listed := r.listed.Current().Lookup(m.Key); listed {
+				return wire.Errorf(wire.CodeConflict, "the relay's operator lists another key that is to replace this one, and has to remove it")
 			}
 			edit.RemoveMember(m.Key)
 		}
@@ -35,8 +42,11 @@ func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
 // removed by hand: the log says so, and executor goes on following it.
 func (r *Roster) Retire(executor keys.Member, old keys.PublicKey) *wire.Error {
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
-		executor, in := current.Lookup(executor.Key)
-		if !in || executor.Follows != old {
+		executor, err := still(current, executor)
+		if err != nil {
+			return err
+		}
+		if executor.Follows != old {
 			return wire.Errorf(wire.CodeNotFound, "this key does not follow that one")
 		}
 		if _, listed := r.listed.Current().Lookup(old); listed {

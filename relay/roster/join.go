@@ -40,7 +40,7 @@ func (e *joinError) Error() string { return e.err.Error() }
 func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (keys.Member, JoinResult, *wire.Error) {
 	var again bool
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
-		member, known, err := decide(current, key, name, proof)
+		member, known, err := decide(r.listed.Current(), current, key, name, proof)
 		if err != nil {
 			return err
 		}
@@ -65,9 +65,9 @@ func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (k
 	return member, Joined, nil
 }
 
-// decide is the decision, by what is in force. Somebody without the secret learns nothing from
+// decide is the decision, by what is in force and what the operator has listed of it. Somebody without the secret learns nothing from
 // it, and somebody with the secret of a spent token no more than that.
-func decide(current *keys.Tenants, key keys.PublicKey, name string, proof *wire.JoinProof) (m keys.Member, known bool, err error) {
+func decide(listed, current *keys.Tenants, key keys.PublicKey, name string, proof *wire.JoinProof) (m keys.Member, known bool, err error) {
 	refuse := func(result JoinResult, code wire.Code, format string, args ...any) (keys.Member, bool, error) {
 		return keys.Member{}, false, &joinError{result, wire.Errorf(code, format, args...)}
 	}
@@ -92,12 +92,14 @@ func decide(current *keys.Tenants, key keys.PublicKey, name string, proof *wire.
 		return refuse(JoinName, wire.CodeNameTaken, "this join token is for names like %s: choose another with --name", join.Pattern)
 	}
 	for _, holder := range current.Named(join.Tenant, keys.Executor, name) {
-		if holder.Key != key {
+		replacing := member && (holder.Key == old.Follows || holder.Follows == key) // two keys of one machine
+		if holder.Key != key && !replacing {
 			return refuse(JoinName, wire.CodeNameTaken, "the name %s belongs to another machine of this tenant: choose another with --name, or have that one removed", name)
 		}
 	}
-	if member && old.Token == (keys.TokenID{}) && old.Name != name {
-		return refuse(JoinName, wire.CodeNameTaken, "the relay's operator lists this machine as %s: join with --name %s", old.Name, old.Name)
+	// The operator's line would stay in force, whatever is enrolled beside it.
+	if own, byHand := listed.Lookup(key); byHand && own.Name != name {
+		return refuse(JoinName, wire.CodeNameTaken, "the relay's operator lists this machine as %s: join with --name %s", own.Name, own.Name)
 	}
 	return keys.Member{
 		Key: key, Name: name, Tenant: join.Tenant, Token: join.ID, MAC: proof.MAC, Follows: old.Follows, Since: now(),

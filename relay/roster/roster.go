@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -70,16 +71,12 @@ func (r *Roster) Run(ctx context.Context, onChange func()) {
 	watching.Wait()
 }
 
-// Reload reads both files at once. On an error what was in force stays.
+// Reload reads both files at once. Of one that is bad what was in force stays, and is in the error; a good
+// one is in force all the same: a mistake in one file must not keep a key in that was removed from the other.
 func (r *Roster) Reload() error {
-	if err := r.listed.Reload(); err != nil {
-		return err
-	}
-	if err := r.enrolled.Reload(); err != nil {
-		return err
-	}
+	err := errors.Join(r.listed.Reload(), r.enrolled.Reload())
 	r.merge()
-	return nil
+	return err
 }
 
 // merge puts both files in force. What the operator's file overrules is logged once.

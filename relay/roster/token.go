@@ -38,6 +38,9 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 		Uses: int(m.Uses), Expires: now().Add(max(m.TTL().Truncate(time.Second), time.Second)), By: by.Key,
 	}
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		if _, err := still(current, by); err != nil {
+			return err
+		}
 		if old, known := current.Join(join.ID); known {
 			if old.Hash != join.Hash || old.Tenant != join.Tenant {
 				return wire.Errorf(wire.CodeConflict, "there is another token with this id")
@@ -63,6 +66,9 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 // RemoveToken takes a token of the client's tenant back. Another tenant's is not found.
 func (r *Roster) RemoveToken(by keys.Member, id keys.TokenID) *wire.Error {
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		if _, err := still(current, by); err != nil {
+			return err
+		}
 		join, known := current.Join(id)
 		if !known || join.Tenant != by.Tenant {
 			return wire.Errorf(wire.CodeNotFound, "this tenant has no such join token")
@@ -74,6 +80,16 @@ func (r *Roster) RemoveToken(by keys.Member, id keys.TokenID) *wire.Error {
 		return nil
 	})
 	return r.answer(err)
+}
+
+// still is a member as it is in force now. Who was removed, or moved, between asking and this moment asks in vain:
+// nothing of it may be left in the lists.
+func still(current *keys.Tenants, m keys.Member) (keys.Member, error) {
+	now, in := current.Lookup(m.Key)
+	if !in || now.Tenant != m.Tenant {
+		return keys.Member{}, wire.Errorf(wire.CodeUnauthorized, "this relay does not admit this key any more: its operator has to list it")
+	}
+	return now, nil
 }
 
 // answer is what a member is told about a change.
