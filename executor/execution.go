@@ -28,6 +28,8 @@ type execution struct {
 	unsaved   bool          // or could not be put there while somebody may still come for it
 	// ended records the outcome, before anybody can read it.
 	ended func(wire.ExitStatus)
+	// printedBytes counts output.
+	printedBytes func(wire.OutputStream, int)
 
 	loading sync.Once
 	load    func() // opens log and epoch of an exec that ended before
@@ -147,6 +149,9 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 			left -= time.Since(begin)
 		}
 		n = x.allowOutput(n)
+		if n > 0 {
+			x.printedBytes(p.Stream, n)
+		}
 		if n > len(buf)*3/4 { // else it would hold much more than the log counts
 			x.log.Append(p.Stream, buf[:n:n])
 			buf = make([]byte, wire.MaxChunk)

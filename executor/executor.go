@@ -36,6 +36,7 @@ type Config struct {
 	// Backoff between attempts; the zero value is for production.
 	Backoff  quicconn.Backoff
 	Software string
+	Metrics  *Metrics        // nil: nothing is counted
 	Log      *slog.Logger    // nil: nothing
 	Clock    noiseconn.Clock // nil: the boot clock
 	// Now is the wall clock, by which lines of Clients expire; nil: time.Now.
@@ -50,6 +51,8 @@ type Executor struct {
 	// listChanged tells Run that the next expiry may be another one.
 	listChanged chan struct{}
 	registered  registered
+
+	lost time.Time // when the last registration ended; of Run's goroutine
 
 	relayMu sync.Mutex
 	relay   keys.PublicKey
@@ -132,8 +135,20 @@ func (e *Executor) Settle(ctx context.Context) {
 	}
 }
 
-// connect is one registration, from dial to loss.
+// connect is one registration, from dial to loss, and counts it.
 func (e *Executor) connect(ctx context.Context) (established time.Time, err error) {
+	established, err = e.register(ctx)
+	switch {
+	case established.IsZero() && ctx.Err() == nil:
+		e.cfg.Metrics.connecting(err, time.Time{})
+	case !established.IsZero():
+		e.cfg.Metrics.disconnected(err, ctx.Err() != nil)
+		e.lost = time.Now()
+	}
+	return established, err
+}
+
+func (e *Executor) register(ctx context.Context) (established time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	joining, done := context.WithTimeout(ctx, wire.HandshakeTimeout)
@@ -151,6 +166,8 @@ func (e *Executor) connect(ctx context.Context) (established time.Time, err erro
 	}
 	established = time.Now()
 	e.cfg.Log.Info("registered", "name", hop.Welcome.Name, "generation", hop.Welcome.Generation)
+	e.cfg.Metrics.connecting(nil, e.lost)
+	e.cfg.Metrics.relayTime(hop.Welcome.Time)
 	e.follow(hop.Welcome.NextRelay)
 	hop.Notice = e.notice
 	e.cfg.Backend.table.registration(+1)
@@ -208,6 +225,7 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 		return err
 	}
 	if conn == nil { // refused, in Noise
+		e.cfg.Metrics.notAdmitted()
 		finish(s, wire.CodeUnauthorized)
 		return nil
 	}
@@ -216,8 +234,10 @@ func (e *Executor) ServeCircuit(ctx context.Context, s wire.Stream, hint [32]byt
 		return e.cfg.Backend.As(caller), err
 	})
 	e.sessions.enter(session, c)
+	e.cfg.Metrics.conversation(+1)
 	err = c.serve(ctx)
 	e.sessions.leave(session, c)
+	e.cfg.Metrics.conversation(-1)
 	if err != nil {
 		s.Reset(endCode(err))
 		return err

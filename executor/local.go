@@ -47,6 +47,8 @@ type LocalConfig struct {
 	LogBytes, StoreBytes int64
 	// Log gets starts and ends, never words or environment. Nil: nothing.
 	Log *slog.Logger
+	// Metrics count commands. Nil: nothing is counted.
+	Metrics *Metrics
 }
 
 func (c *LocalConfig) setDefaults() {

@@ -196,7 +196,7 @@ func startError(s Spec, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return wire.Errorf(wire.CodeSandbox, "%v", err)
+	return &sandboxFailure{wire.Errorf(wire.CodeSandbox, "%v", err), stageOf(err)}
 }
 
 func commandError(s Spec, e *sandbox.CommandError) error {

@@ -38,7 +38,7 @@ func (t *table) start(ctx context.Context, c Caller, p wire.ExecParams, epoch wi
 	}
 	if err := t.admit(c, p, epoch); err != nil {
 		t.mu.Unlock()
-		return nil, err
+		return nil, t.refuse(err)
 	}
 	e := &entry{ready: make(chan struct{})}
 	e.Principal, e.ID, e.Starter, e.Hash = c.Principal, p.ID, c.Key, hash
@@ -128,25 +128,27 @@ func (t *table) repeat(ctx context.Context, e *entry, same bool) (*execution, er
 // launch prepares, records and spawns, in this order: what is refused leaves no record, and what is
 // recorded is never tried again.
 func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParams) (*execution, error) {
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, launchTime)
 	defer cancel()
 	r := c.rights()
 	p, err := t.cfg.gate(r, p)
 	if err != nil {
-		return nil, err
+		return nil, t.refuse(err)
 	}
 	spec, grace, err := t.cfg.prepare(r, p)
 	if err != nil {
-		return nil, err
+		return nil, t.refuse(err)
 	}
 	if err := t.record(e, p, spec, grace); err != nil {
-		return nil, err
+		return nil, t.refuse(err)
 	}
 	run, err := t.cfg.Runner.Run(ctx, spec)
 	if err != nil {
-		t.recordFailure(e, err)
+		t.recordFailure(e, t.refuse(err))
 		return nil, e.failure
 	}
+	t.cfg.Metrics.started(time.Since(began))
 	x := newExecution(e.info(), run)
 	x.epoch, x.most = e.LogEpoch, t.cfg.MaxAbsence
 	x.killAfter = min(cmp.Or(p.KillAfter, wire.DefaultKillAfter), maxKillAfter)
@@ -154,10 +156,17 @@ func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParam
 		Window: wire.OutputWindow, Keep: wire.OutputKeep, Files: t.files, Name: e.logName(),
 		Spill: t.files != nil && spills(p), OnFull: p.OnFull, MaxBytes: t.cfg.LogBytes,
 	})
+	x.printedBytes = t.cfg.Metrics.printed
 	x.ended = func(status wire.ExitStatus) { t.recordEnd(e, x, status) }
 	t.cfg.Log.Info("exec started", "exec", p.ID, "principal", e.Principal, "sandbox", spec.Policy.Sandbox)
 	x.begin(p.Timeout)
 	return x, nil
+}
+
+// refuse counts a start that is not carried out.
+func (t *table) refuse(err error) error {
+	t.cfg.Metrics.refused(err)
+	return err
 }
 
 // record makes the start durable.
@@ -202,6 +211,7 @@ func (t *table) recordEnd(e *entry, x *execution, status wire.ExitStatus) {
 	t.mu.Lock()
 	t.countOfKey(e.Starter, -1)
 	t.mu.Unlock()
+	t.cfg.Metrics.ended(status, x.log.Dropped())
 	t.cfg.Log.Info("exec ended", "exec", e.ID, "principal", e.Principal, "status", status.String())
 }
 

@@ -54,6 +54,7 @@ type Log struct {
 	free      bool // nobody will acknowledge: Append does not wait, the oldest goes
 	settling  bool // entries are on their way into a file: nothing is trimmed
 	discarded bool
+	dropped   bool          // something went that its controller had not taken
 	err       error         // the first failure of the disk
 	room      chan struct{} // closed when Append may go on; nil when nobody waits
 	more      chan struct{} // closed when last rises; nil when nobody waits
@@ -222,6 +223,13 @@ func (l *Log) Wake(after uint64) <-chan struct{} {
 		return closedChan
 	}
 	return waitFor(&l.more)
+}
+
+// Dropped reports whether output went to make room before its controller had taken it.
+func (l *Log) Dropped() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dropped
 }
 
 // AckedSeq is the highest acknowledged number. What was dropped counts as acknowledged.

@@ -180,6 +180,7 @@ func (l *Log) unlistOldest(force bool) *segment {
 	l.segments[0] = nil
 	l.segments = l.segments[1:]
 	l.disk -= s.size
+	l.dropped = l.dropped || s.last > l.acked
 	l.acked = max(l.acked, s.last) // gone: nothing is left to acknowledge
 	return s
 }
