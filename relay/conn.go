@@ -105,12 +105,12 @@ func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
 	mine, foreign := s.registry.claim(c, n.hello.Instance)
 	if foreign != nil && foreign.conn.alive(ctx) {
 		foreign.conn.warn(duplicate())
-		c.refuseDuplicate(n, duplicate())
+		c.refuseExecutor(n, duplicate())
 		return
 	}
 	replaced, stale, lost := s.registry.install(mine, foreign, orNone(s.tenantLimits(c.tenant).Executors))
 	if lost != nil {
-		c.refuseDuplicate(n, lost)
+		c.refuseExecutor(n, lost)
 		return
 	}
 	defer s.registry.remove(mine)
@@ -167,12 +167,17 @@ func (c *conn) notify(why *wire.Error) {
 	}
 }
 
-func (c *conn) refuseDuplicate(n *newcomer, why *wire.Error) {
-	if why.Code == wire.CodeDuplicate {
+// refuseExecutor refuses one that the registry does not take.
+func (c *conn) refuseExecutor(n *newcomer, why *wire.Error) {
+	result := resultDuplicate
+	switch why.Code {
+	case wire.CodeDuplicate:
 		c.server.metrics.duplicates.Inc()
 		c.log.Warn("executor refused: another process uses its key and is alive", "code", why.Code)
+	case wire.CodeBusy:
+		result = resultLimited
 	}
-	c.server.refuse(c.transport, n.reject(resultDuplicate, why))
+	c.server.refuse(c.transport, n.reject(result, why))
 }
 
 // welcome admits the newcomer.

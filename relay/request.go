@@ -83,9 +83,9 @@ func (c *conn) serveClient(stream wire.Stream, member keys.Member, m wire.Messag
 	var refusal *wire.Error
 	switch m := m.(type) {
 	case *wire.ListExecutors:
-		return c.listExecutors(stream)
+		return c.listExecutors(stream, member.Tenant)
 	case *wire.ListTokens:
-		return c.listTokens(stream)
+		return c.listTokens(stream, member.Tenant)
 	case *wire.AddToken:
 		if refusal = s.roster.AddToken(member, m); refusal == nil {
 			c.log.Info("join token added", "token", keys.TokenID(m.ID), "names", m.Pattern, "uses", m.Uses, "ttl", m.TTL())
@@ -102,9 +102,9 @@ func (c *conn) serveClient(stream wire.Stream, member keys.Member, m wire.Messag
 }
 
 // listExecutors sends the executors of the client's tenant, and of no other.
-func (c *conn) listExecutors(stream wire.Stream) error {
+func (c *conn) listExecutors(stream wire.Stream, tenant string) error {
 	s := c.server
-	for _, m := range s.roster.Current().Members(c.tenant) {
+	for _, m := range s.roster.Current().Members(tenant) {
 		if m.Key.Kind() != keys.Executor {
 			continue
 		}
@@ -129,8 +129,8 @@ func (c *conn) listExecutors(stream wire.Stream) error {
 }
 
 // listTokens sends the tokens of the client's tenant.
-func (c *conn) listTokens(stream wire.Stream) error {
-	for _, j := range c.server.roster.Current().Joins(c.tenant) {
+func (c *conn) listTokens(stream wire.Stream, tenant string) error {
+	for _, j := range c.server.roster.Current().Joins(tenant) {
 		item := &wire.TokenItem{
 			ID: wire.ID(j.ID), Pattern: j.Pattern, Uses: uint32(j.Uses), Used: uint32(j.Used),
 			Expires: j.Expires.UnixMilli(), By: j.By.Raw(), Expired: !time.Now().Before(j.Expires),

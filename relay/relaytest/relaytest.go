@@ -12,6 +12,7 @@ package relaytest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ type Relay struct {
 
 	t       testing.TB
 	limits  relay.Limits
+	log     *slog.Logger
 	address string // on loopback; "" in memory
 	run     *running
 
@@ -45,6 +47,7 @@ type Relay struct {
 	roster *roster.Roster
 	path   string // of the roster's list
 	peers  map[keys.PublicKey]listed
+	named  int // how many names were given
 	bounds map[string]keys.TenantLimits
 }
 
@@ -79,7 +82,14 @@ func StartLimited(t testing.TB, limits relay.Limits) *Relay {
 // until the test ends. It cannot be restarted.
 func Serve(t testing.TB, l relay.Listener, limits relay.Limits) *Relay {
 	t.Helper()
+	return ServeLogged(t, l, limits, nil)
+}
+
+// ServeLogged is Serve with the relay's log; nil discards.
+func ServeLogged(t testing.TB, l relay.Listener, limits relay.Limits, log *slog.Logger) *Relay {
+	t.Helper()
 	r := prepare(t, limits)
+	r.log = log
 	r.start(l)
 	return r
 }
@@ -103,7 +113,7 @@ func prepare(t testing.TB, limits relay.Limits) *Relay {
 func (r *Relay) start(l relay.Listener) {
 	r.t.Helper()
 	r.Metrics = prometheus.NewPedanticRegistry()
-	server, err := relay.New(relay.Config{Keys: r.keys, Roster: r.roster, Registry: r.Metrics, Limits: r.limits})
+	server, err := relay.New(relay.Config{Keys: r.keys, Roster: r.roster, Log: r.log, Registry: r.Metrics, Limits: r.limits})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -148,7 +158,16 @@ func (r *Relay) Allow(key keys.PublicKey) {
 // AllowIn admits a key to a tenant, or moves it there, under a name of its own.
 func (r *Relay) AllowIn(tenant string, key keys.PublicKey) {
 	r.t.Helper()
-	r.change(func() { r.peers[key] = listed{tenant, fmt.Sprintf("peer%d", len(r.peers))} })
+	r.change(func() {
+		r.peers[key] = listed{tenant, fmt.Sprintf("peer%d", r.named)}
+		r.named++
+	})
+}
+
+// AllowAs is AllowIn with a name, which must be free.
+func (r *Relay) AllowAs(tenant string, key keys.PublicKey, name string) {
+	r.t.Helper()
+	r.change(func() { r.peers[key] = listed{tenant, name} })
 }
 
 // Remove takes a key from the list. When it returns the connections of that key are
@@ -162,6 +181,18 @@ func (r *Relay) Remove(key keys.PublicKey) {
 func (r *Relay) Limit(tenant string, limits keys.TenantLimits) {
 	r.t.Helper()
 	r.change(func() { r.bounds[tenant] = limits })
+}
+
+// RemoveUnchecked is Remove without a look at the connections: what a relay is in between.
+func (r *Relay) RemoveUnchecked(key keys.PublicKey) {
+	r.t.Helper()
+	r.edit(func() { delete(r.peers, key) })
+}
+
+// MoveUnchecked is AllowAs without a look at the connections.
+func (r *Relay) MoveUnchecked(tenant string, key keys.PublicKey, name string) {
+	r.t.Helper()
+	r.edit(func() { r.peers[key] = listed{tenant, name} })
 }
 
 // Roster is who is admitted, with what the relay has enrolled itself.
@@ -191,8 +222,16 @@ func (r *Relay) NewPeer(kind keys.Kind) *keys.PrivateKey {
 	return key
 }
 
-// change edits the list as its file would be.
+// change edits the list as its file would be, and has the connections looked at.
 func (r *Relay) change(edit func()) {
+	r.t.Helper()
+	r.edit(edit)
+	if r.run != nil {
+		r.run.server.Recheck()
+	}
+}
+
+func (r *Relay) edit(edit func()) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,9 +239,6 @@ func (r *Relay) change(edit func()) {
 	r.write()
 	if err := r.roster.Reload(); err != nil {
 		r.t.Fatal(err)
-	}
-	if r.run != nil {
-		r.run.server.Recheck()
 	}
 }
 
