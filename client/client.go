@@ -28,6 +28,8 @@ type Config struct {
 	// Interrupted is told when an exec's link is lost and when it is back; see RemoteConfig. Calls
 	// about different executors may come at the same time. Nil: nobody is told.
 	Interrupted func(Interruption)
+	// Observer is told what happens, for metrics. Nil: nobody is told.
+	Observer Observer
 	// RelayKeyReplaced is told that the relay replaces its key, by the old key itself: it is the moment to pin
 	// next instead. The Client's later connections want next, and never the old one again. Told once
 	// for each pair, one after the other. Nil: nobody is told.
@@ -91,7 +93,7 @@ func (c *Client) Executor(key keys.PublicKey) *Remote {
 	if r == nil {
 		r = NewRemote(RemoteConfig{
 			Key: c.cfg.Key, Executor: key, Software: c.cfg.Software, Clock: c.cfg.Clock,
-			Patience: c.cfg.Patience, Interrupted: c.cfg.Interrupted,
+			Patience: c.cfg.Patience, Interrupted: c.cfg.Interrupted, Observer: c.cfg.Observer,
 			OpenCircuit:   func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
 			OpenCircuitTo: c.link.openCircuit, Log: c.cfg.Log, ExecutorKeyReplaced: c.cfg.ExecutorKeyReplaced,
 		})

@@ -74,6 +74,7 @@ func (l *link) dial(a *attempt) {
 	ctx, cancel := context.WithTimeout(l.ctx, wire.HandshakeTimeout)
 	defer cancel()
 	a.hop, a.err = l.connectPatiently(ctx)
+	orUnobserved(l.cfg.Observer).Connected(a.err)
 	if a.err != nil {
 		a.err = fmt.Errorf("connect to relay %s: %w", l.cfg.Relay.Address(), a.err)
 	}

@@ -23,6 +23,7 @@ type RemoteProcess struct {
 	info    wire.ExecInfo
 	owner   string // of the exec, to find it again
 	control bool
+	started bool // by this handle's maker, not attached to
 	// generation of the control, which whoever took over since need not give back.
 	generation uint64
 

@@ -207,6 +207,13 @@ func (r *received) exited() bool {
 	return r.exit != nil
 }
 
+// exitStatus is the end of the exec, once it is here.
+func (r *received) exitStatus() *wire.ExitStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.exit
+}
+
 func (r *received) takenSeq() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

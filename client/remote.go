@@ -34,6 +34,8 @@ type RemoteConfig struct {
 	// return soon, since nothing comes back meanwhile, and must not close the handle or
 	// the Remote. Nil: nobody is told.
 	Interrupted func(Interruption)
+	// Observer is told what happens, for metrics; see Config. Nil: nobody is told.
+	Observer Observer
 	// ExecutorKeyReplaced is told that the executor replaces its key: the old one has named the next, and the
 	// next the old, each in a handshake that it has proven. It is the moment to pin next instead; this Remote
 	// goes on with the key that it has. Told at most once for each next key, and never when the next one
@@ -59,6 +61,7 @@ type Interruption struct {
 type Remote struct {
 	cfg      RemoteConfig
 	patience time.Duration // negative: none
+	observer Observer
 	instance wire.ID
 	telling  sync.Mutex // one call of Interrupted at a time
 	attempts atomic.Uint64
@@ -85,7 +88,7 @@ var _ wire.ExecBackend = (*Remote)(nil)
 func NewRemote(cfg RemoteConfig) *Remote {
 	r := &Remote{
 		cfg: cfg, patience: cfg.Patience, instance: wire.ID(wire.NewExecID()), handles: make(map[*RemoteProcess]struct{}),
-		checks: newLingering(), log: cfg.Log,
+		checks: newLingering(), log: cfg.Log, observer: orUnobserved(cfg.Observer),
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
@@ -109,7 +112,7 @@ func (r *Remote) Attach(ctx context.Context, id wire.ExecID, o wire.AttachOption
 		if err != nil {
 			return nil, err
 		}
-		return r.begin(ch, answer, o)
+		return r.begin(ch, answer, o, false)
 	})
 }
 
@@ -157,7 +160,7 @@ func deadline(clock time.Duration) uint64 {
 }
 
 // begin makes a handle of a channel about one exec.
-func (r *Remote) begin(ch *channel, answer wire.Message, o wire.AttachOptions) (wire.ExecProcess, error) {
+func (r *Remote) begin(ch *channel, answer wire.Message, o wire.AttachOptions, started bool) (wire.ExecProcess, error) {
 	p, c, err := newRemoteProcess(r, ch, answer, o)
 	if err != nil {
 		ch.conn.Reset(wire.CodeProtocol)
@@ -170,6 +173,7 @@ func (r *Remote) begin(ch *channel, answer wire.Message, o wire.AttachOptions) (
 		ch.conn.Reset(wire.CodeCancelled)
 		return nil, wire.ErrClosed
 	}
+	p.started = started
 	r.handles[p] = struct{}{}
 	p.workers.Go(func() { p.run(c) })
 	return p, nil

@@ -44,6 +44,7 @@ func (p *RemoteProcess) run(c *conversation) {
 		}
 		if p.output.exited() {
 			p.output.end(io.EOF) // nobody reads it: Exit comes first
+			p.ended(nil)
 			return
 		}
 		p.mu.Lock()
@@ -54,6 +55,7 @@ func (p *RemoteProcess) run(c *conversation) {
 		}
 		if c, err = p.comeBack(b, err); err != nil {
 			p.end(plain(err))
+			p.ended(plain(err))
 			return
 		}
 	}
@@ -70,6 +72,7 @@ func (p *RemoteProcess) comeBack(b *comeback, reason error) (*conversation, erro
 		return nil, reason
 	}
 	began := time.Now()
+	p.remote.observer.Lost(reason)
 	p.remote.interrupted(p.info.ID, reason, 0)
 	ctx, cancel := b.within(p.ctx)
 	defer cancel()
@@ -77,9 +80,11 @@ func (p *RemoteProcess) comeBack(b *comeback, reason error) (*conversation, erro
 		c, err := p.attach(ctx)
 		switch {
 		case err == nil:
+			p.remote.observer.Resumed(nil)
 			p.remote.interrupted(p.info.ID, nil, time.Since(began))
 			return c, nil
 		case isFinal(err):
+			p.remote.observer.Resumed(err)
 			return nil, outcome(err)
 		case ctx.Err() == nil: // else only our own patience is over
 			reason = err
@@ -88,7 +93,19 @@ func (p *RemoteProcess) comeBack(b *comeback, reason error) (*conversation, erro
 	if p.ctx.Err() != nil {
 		return nil, wire.ErrClosed
 	}
+	p.remote.observer.Resumed(reason)
 	return nil, b.givenUp(reason)
+}
+
+// ended tells how a command that was started here has ended; err is why that is not known.
+func (p *RemoteProcess) ended(err error) {
+	switch {
+	case !p.started || p.ctx.Err() != nil: // an exec of somebody else's, or nobody wants to know
+	case err != nil:
+		p.remote.observer.Ended(nil, err)
+	default:
+		p.remote.observer.Ended(p.output.exitStatus(), nil)
+	}
 }
 
 // attach opens a circuit that goes on where everything stopped.

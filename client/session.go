@@ -138,6 +138,19 @@ func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make opening
 		}
 	}
 	defer tell(nil)
+	began := time.Now()
+	s, f, err := r.foundAndAsk(ctx, stream, make)
+	r.observer.Founded(time.Since(began), err)
+	if err != nil {
+		return nil, nil, err
+	}
+	tell(s)
+	answer, err := r.firstAnswer(f.conn)
+	return &channel{f.conn, s}, answer, err
+}
+
+// foundAndAsk sends the first message right behind the handshake, without waiting for its end.
+func (r *Remote) foundAndAsk(ctx context.Context, stream wire.Stream, make opening) (*session, *founding, error) {
 	f, err := r.found(ctx, stream, r.cfg.Executor, nil)
 	if err != nil {
 		return nil, nil, &errUnsent{err}
@@ -149,10 +162,8 @@ func (r *Remote) openFresh(ctx context.Context, stream wire.Stream, make opening
 	if err != nil {
 		return nil, nil, err
 	}
-	tell(s)
 	r.learn(welcome)
-	answer, err := r.firstAnswer(f.conn)
-	return &channel{f.conn, s}, answer, err
+	return s, f, nil
 }
 
 // renew makes a session to follow old, on a channel 0 that carries nothing else.

@@ -70,9 +70,10 @@ func (r *Remote) Start(ctx context.Context, p wire.ExecParams) (wire.ExecProcess
 		ch, answer, err = r.startAgain(ctx, p.ID, request, err)
 	}
 	if err != nil {
+		r.observer.Ended(nil, plain(err))
 		return nil, plain(err)
 	}
-	return r.begin(ch, answer, wire.AttachOptions{Control: true})
+	return r.begin(ch, answer, wire.AttachOptions{Control: true}, true)
 }
 
 // leavesDoubt reports whether a request that was sent so often may have been carried out, although err
@@ -86,6 +87,7 @@ func leavesDoubt(err error, sent int) bool {
 // startAgain repeats a request whose answer was lost for a reason.
 func (r *Remote) startAgain(ctx context.Context, id wire.ExecID, request opening, reason error) (*channel, wire.Message, error) {
 	b := newComeback(min(r.patience, startAtMost))
+	r.observer.Lost(reason)
 	r.interrupted(id, reason, 0)
 	trying, cancel := b.within(ctx)
 	defer cancel()
@@ -95,6 +97,7 @@ func (r *Remote) startAgain(ctx context.Context, id wire.ExecID, request opening
 		ch, answer, err := r.open(trying, request)
 		switch {
 		case err == nil:
+			r.observer.Resumed(nil)
 			r.interrupted(id, nil, time.Since(b.lost))
 			return ch, answer, nil
 		case isDecision(err):
@@ -111,6 +114,7 @@ func (r *Remote) startAgain(ctx context.Context, id wire.ExecID, request opening
 	case ctx.Err() != nil:
 		return nil, nil, &lossError{reason: context.Cause(ctx)}
 	}
+	r.observer.Resumed(reason)
 	return nil, nil, b.givenUp(reason)
 }
 
