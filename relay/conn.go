@@ -33,6 +33,7 @@ type conn struct {
 
 	mu    sync.Mutex
 	pings map[uint64]chan struct{} // closed by the answer
+	over  bool                     // streams is waited for: others start nothing here any more
 }
 
 // serveTransport takes a transport from accept to its end and returns when nothing of it
@@ -162,8 +163,14 @@ func (c *conn) warn(why *wire.Error) {
 func (c *conn) notify(why *wire.Error) {
 	select {
 	case <-c.ready:
-		c.streams.Go(func() { _ = c.control.Send(&wire.HopNotice{Code: why.Code, Text: why.Text}) })
 	default: // not even welcome yet
+		return
+	}
+	// Those who notify are other connections' goroutines, and c may be ending.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.streams.Go(func() { _ = c.control.Send(&wire.HopNotice{Code: why.Code, Text: why.Text}) })
 	}
 }
 
@@ -236,6 +243,9 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	c.streams.Go(func() { streams(ctx) })
 	reason := c.converse()
 	c.close(reason)
+	c.mu.Lock()
+	c.over = true
+	c.mu.Unlock()
 	c.streams.Wait()
 	gauge.Dec()
 	s.remove(c)

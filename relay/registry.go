@@ -62,32 +62,32 @@ func (r *registry) claim(c *conn, instance wire.ID) (mine, foreign *registration
 func (r *registry) install(mine, dead *registration, most int) (replaced, stale *conn, err *wire.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := mine.conn.key.Raw()
+	key, tenant := mine.conn.key.Raw(), mine.conn.tenant
 	current := r.byKey[key]
+	vacant := current == nil || current == dead
 	switch {
-	case current == nil || current == dead:
-		if current == nil {
-			if r.perTenant[mine.conn.tenant] >= most {
-				return nil, nil, &wire.Error{Code: wire.CodeBusy, Text: "this tenant has as many executors as it may", RetryAfter: retryExecutors}
-			}
-			r.perTenant[mine.conn.tenant]++
-			r.metrics.registered.Inc()
-		}
-		if dead != nil {
-			replaced = dead.conn
-			r.metrics.superseded.WithLabelValues(causeDeadIncumbent).Inc()
-		}
-	case current.instance != mine.instance:
+	case !vacant && current.instance != mine.instance:
 		return nil, nil, duplicate()
-	case current.generation > mine.generation:
+	case !vacant && current.generation > mine.generation:
 		return nil, nil, superseded()
-	default:
+	// One that was moved to this tenant is new to it, although its old connection may not be closed yet.
+	case (current == nil || current.conn.tenant != tenant) && r.perTenant[tenant] >= most:
+		return nil, nil, &wire.Error{Code: wire.CodeBusy, Text: "this tenant has as many executors as it may", RetryAfter: retryExecutors}
+	case !vacant:
 		replaced = current.conn
 		r.metrics.superseded.WithLabelValues(causeSameInstance).Inc()
+	case dead != nil:
+		replaced = dead.conn
+		r.metrics.superseded.WithLabelValues(causeDeadIncumbent).Inc()
 	}
-	if mine.replaced = replaced; current != nil {
+	if current != nil {
+		r.leave(current.conn.tenant)
 		stale = current.replaced
+	} else {
+		r.metrics.registered.Inc()
 	}
+	r.perTenant[tenant]++
+	mine.replaced = replaced
 	r.byKey[key] = mine
 	delete(r.seen, key)
 	return replaced, stale, nil
@@ -99,11 +99,16 @@ func (r *registry) remove(mine *registration) {
 	defer r.mu.Unlock()
 	if key := mine.conn.key.Raw(); r.byKey[key] == mine {
 		delete(r.byKey, key)
-		if r.perTenant[mine.conn.tenant]--; r.perTenant[mine.conn.tenant] <= 0 {
-			delete(r.perTenant, mine.conn.tenant)
-		}
+		r.leave(mine.conn.tenant)
 		r.seen[key] = time.Now()
 		r.metrics.registered.Dec()
+	}
+}
+
+// leave counts one executor less for a tenant.
+func (r *registry) leave(tenant string) {
+	if r.perTenant[tenant]--; r.perTenant[tenant] <= 0 {
+		delete(r.perTenant, tenant)
 	}
 }
 
