@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 
@@ -17,6 +18,9 @@ import (
 type Listener struct {
 	transport *quic.Transport
 	listener  *quic.Listener
+	socket    net.PacketConn
+	guard     *Guard
+	draining  atomic.Bool
 	close     func() error // of the socket, unless it is the caller's
 }
 
@@ -30,6 +34,8 @@ type ListenOptions struct {
 	// MaxStreams is how many streams a peer may have open at a time; zero is 1100, which
 	// is a little above the circuits that a relay allows by default.
 	MaxStreams int64
+	// Guard bounds what strangers can cost; nil is one with the defaults.
+	Guard *Guard
 	// DisablePathMTUDiscovery keeps packets at 1280 bytes. Simulated networks need it.
 	DisablePathMTUDiscovery bool
 }
@@ -56,7 +62,18 @@ func Listen(address string, o ListenOptions) (*Listener, error) {
 // Nobody else may use it meanwhile.
 func ListenPacket(socket net.PacketConn, o ListenOptions) (*Listener, error) {
 	silenceBufferWarning()
-	t := listenTransport(socket)
+	if u, ok := socket.(*net.UDPConn); ok {
+		if err := checkSocket(u); err != nil {
+			return nil, err
+		}
+	}
+	l := &Listener{socket: socket, guard: o.Guard}
+	if l.guard == nil {
+		l.guard = NewGuard(GuardOptions{})
+	} else if l.guard.random == nil {
+		return nil, errors.New("listener with a zero Guard: make it with NewGuard")
+	}
+	t := listenTransport(socket, l)
 	if o.Secret != nil {
 		if len(o.Secret) < 32 {
 			return nil, fmt.Errorf("listener secret of %d bytes: at least 32 are needed", len(o.Secret))
@@ -80,7 +97,8 @@ func ListenPacket(socket net.PacketConn, o ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	return &Listener{transport: t, listener: ql}, nil
+	l.transport, l.listener = t, ql
+	return l, nil
 }
 
 func derive(secret []byte, info string) (key [32]byte, err error) {
@@ -93,7 +111,7 @@ func derive(secret []byte, info string) (key [32]byte, err error) {
 
 // Accept waits for a connection whose TLS handshake is done; its peer is still unknown.
 // It must be called again soon: QUIC refuses what waits behind 32 others. The error wraps
-// net.ErrClosed after Close.
+// net.ErrClosed after Close or Drain.
 func (l *Listener) Accept(ctx context.Context) (wire.Transport, error) {
 	for {
 		q, err := l.listener.Accept(ctx)
@@ -103,15 +121,23 @@ func (l *Listener) Accept(ctx context.Context) (wire.Transport, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, err := newConn(q, nil)
+		v := visitOf(q.Context())
+		if !v.prove() {
+			_ = q.CloseWithError(quic.ApplicationErrorCode(wire.CodeBusy), "too many failures from this address: try again later")
+			continue
+		}
+		c, err := newConn(q, v.end)
 		if err != nil { // of this connection only
 			_ = q.CloseWithError(quic.ApplicationErrorCode(wire.CodeInternal), "no channel binding")
 			continue
 		}
-		c.admitted = admission(q.Context())
+		c.visit = v
 		return c, nil
 	}
 }
+
+// Guard is the one of the options, or the one that was made for want of it.
+func (l *Listener) Guard() *Guard { return l.guard }
 
 // Addr is the address that the socket is bound to.
 func (l *Listener) Addr() net.Addr { return l.listener.Addr() }

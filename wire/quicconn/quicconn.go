@@ -18,7 +18,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 
@@ -31,7 +30,8 @@ type Conn struct {
 	quic     *quic.Conn
 	binding  []byte
 	ctx      context.Context
-	admitted *atomic.Bool  // nil on the dialling side
+	visit    *visit        // nil on the dialling side
+	seen     seen          // what Stats has told before
 	released chan struct{} // closed when the connection holds nothing any more
 }
 
@@ -46,6 +46,7 @@ func newConn(q *quic.Conn, release func()) (*Conn, error) {
 	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(q.Context()))
 	c := &Conn{quic: q, binding: binding, ctx: ctx, released: make(chan struct{})}
+	c.seen.addr = q.RemoteAddr().String()
 	context.AfterFunc(q.Context(), func() {
 		defer close(c.released)
 		cancel(translate(context.Cause(q.Context())))
@@ -88,13 +89,10 @@ func (c *Conn) AcceptStream(ctx context.Context) (wire.Stream, error) {
 // Binding is the TLS exporter value of RFC 9266, 32 bytes. The caller must not change it.
 func (c *Conn) Binding() []byte { return c.binding }
 
-// Admit lifts the small window that an accepted connection has until its peer has proven
-// who it is. On the dialling side it does nothing.
-func (c *Conn) Admit() {
-	if c.admitted != nil {
-		c.admitted.Store(true)
-	}
-}
+// Admit notes that the peer of an accepted connection has proven who it is: from now on
+// its window may grow, and the limits of the [Guard] for strangers are no longer about it.
+// On the dialling side it does nothing.
+func (c *Conn) Admit() { c.visit.admit() }
 
 // RemoteAddr is where the peer's packets come from now.
 func (c *Conn) RemoteAddr() net.Addr { return c.quic.RemoteAddr() }

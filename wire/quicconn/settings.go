@@ -3,11 +3,9 @@ package quicconn
 import (
 	"context"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/quic-go/quic-go"
-	"golang.org/x/time/rate"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -53,43 +51,100 @@ func listenConfig(o ListenOptions) *quic.Config {
 	c.InitialConnectionReceiveWindow = listenConnInitial
 	c.MaxConnectionReceiveWindow = listenConnMax
 	// It must not call back into the connection; its context is only a field.
-	c.AllowConnectionWindowIncrease = func(q *quic.Conn, _ uint64) bool {
-		return admission(q.Context()).Load()
+	c.AllowConnectionWindowIncrease = func(q *quic.Conn, delta uint64) bool {
+		return visitOf(q.Context()).grow(delta)
 	}
 	// No keep-alive: the dialling side sends heartbeats, and one end is enough.
 	c.DisablePathMTUDiscovery = o.DisablePathMTUDiscovery
 	return c
 }
 
-// Handshakes from addresses that no token vouches for, a second and at once. Above it a
-// newcomer must first show that it receives what is sent to its address (Retry), which
-// costs it a round trip and a sender of forged packets everything.
+// When a newcomer must first show that it receives what is sent to its address (Retry),
+// which costs it a round trip and a sender of forged packets everything: above this many
+// handshakes a second, or at once, from addresses that no token vouches for; and while 25
+// of those are half open. A forged one stays for the 3 s of the handshake's idle timeout,
+// so that the rate alone would let a forger keep 600 in flight and have everybody refused
+// by the early drop below. Half of where that begins leaves the rest to those who are there.
 const (
 	unverifiedRate  = 200
 	unverifiedBurst = 400
+	halfOpenMost    = dropBegin / 2
 )
 
-func listenTransport(socket net.PacketConn) *quic.Transport {
-	unverified := rate.NewLimiter(unverifiedRate, unverifiedBurst)
+// tokenAge makes worthless all tokens but those of a Retry, which are good for 6 s. No
+// dialler of ours keeps another, and one from yesterday shows who was at an address
+// yesterday, while the limits for one source go by who is there now.
+const tokenAge = time.Nanosecond
+
+// Random early drop of handshakes in flight, as the 50:30:256 of OpenSSH's MaxStartups.
+// Below 50 nobody is refused: one core does about 200 a second, which over two round trips
+// of 100 ms are 40 in flight, so 50 are a queue. From there 30 in 100 are refused, rising evenly to all of
+// them at 256, where the handshakes hold about 18 MiB. Chance hits a flood in proportion
+// to its share, so that those who try again get in; a plain limit would hit them all.
+const (
+	dropBegin = 50
+	dropFirst = 0.3
+	dropAll   = 256
+)
+
+// Handshakes from one source that have not led to an admitted peer: 20 a second, and 100
+// at once, which is a busy site after its router has come back. Those that are admitted
+// are taken off again, so this is about guessing and noise only.
+const (
+	sourceInterval = time.Second / 20
+	sourceBurst    = 100
+)
+
+// Penalties, as OpenSSH's PerSourcePenalties: a failed authentication weighs 5 s, and more
+// than 15 s at a time bar the source. So three mistakes are free, and whoever fails on and
+// on gets one try in 5 s. At most 10 min are held against anybody, because the next one
+// with that address may be another.
+const (
+	penaltyStep      = 5 * time.Second
+	penaltyThreshold = 15 * time.Second
+	penaltyMost      = 10 * time.Minute
+)
+
+// Sources that are remembered: 65,536, which is 5 MiB. When there are more, the newest are
+// not kept account of and nobody is refused for it: the limits for all hold still, and
+// refusing would hand a switch for everybody to whoever owns one /48. Each new entry looks
+// at two old ones whether they can go, at 64 if there is no room.
+const (
+	sourcesMost = 1 << 16
+	sweepAlways = 2
+	sweepFull   = 64
+)
+
+// All windows together may grow by a quarter of the memory, so that the rest of a relay,
+// about 70 KiB for each idle executor, and the garbage collector's headroom fit beside
+// them. 64 MiB, the least, are 16 connections at full speed.
+const (
+	budgetShare = 4
+	budgetLeast = 64 << 20
+)
+
+// listenTransport asks the guard about each newcomer. Both decisions come before any
+// cryptography, and ConnContext alone counts, since its context ends whatever happens.
+func listenTransport(socket net.PacketConn, l *Listener) *quic.Transport {
 	return &quic.Transport{
-		Conn:                socket,
-		ConnectionIDLength:  8, // 4, the default, collides too early with 10,000 executors
-		VerifySourceAddress: func(net.Addr) bool { return !unverified.Allow() },
-		ConnContext: func(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
-			return context.WithValue(ctx, admissionKey{}, new(atomic.Bool)), nil
+		Conn:               socket,
+		ConnectionIDLength: 8, // 4, the default, collides too early with 10,000 executors
+		MaxTokenAge:        tokenAge,
+		VerifySourceAddress: func(a net.Addr) bool {
+			return !l.draining.Load() && l.guard.needsProof(addrOf(a))
+		},
+		ConnContext: func(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+			if l.draining.Load() {
+				return nil, errDraining
+			}
+			v, err := l.guard.enter(addrOf(info.RemoteAddr), info.AddrVerified)
+			if err != nil {
+				return nil, err
+			}
+			context.AfterFunc(ctx, v.end)
+			return context.WithValue(ctx, visitKey{}, v), nil
 		},
 	}
-}
-
-// admissionKey finds whether a connection's peer was admitted.
-type admissionKey struct{}
-
-// admission is never nil: a connection without the mark is never admitted.
-func admission(ctx context.Context) *atomic.Bool {
-	if b, ok := ctx.Value(admissionKey{}).(*atomic.Bool); ok {
-		return b
-	}
-	return new(atomic.Bool)
 }
 
 // dialConfig is the dialling side's. Heartbeats on the control stream come more often
