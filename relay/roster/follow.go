@@ -14,28 +14,41 @@ func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
 			return err
 		}
 		if known, in := current.Lookup(next); in {
-			if known.Follows == executor.Key {
+			if known.Follows != executor.Key {
+				return wire.Errorf(wire.CodeConflict, "the next key belongs to another machine")
+			}
+			if known.Tenant == executor.Tenant && known.Name == executor.Name {
 				return nil
 			}
-			return wire.Errorf(wire.CodeConflict, "the next key belongs to another machine")
 		}
 		if _, both := current.Lookup(executor.Follows); both {
 			return wire.Errorf(wire.CodeConflict, "this key replaces an earlier one that is still admitted: end that first")
 		}
-		for _, m := range current.Members(executor.Tenant) {
-			if m.Follows != executor.Key {
-				continue
-			}
+		for _, m := range followers(current, executor.Key) {
 			if _, listed := r.listed.Current().Lookup(m.Key); listed {
-				return wire.Errorf(wire.CodeConflict, "the relay's operator lists another key that is to replace this one, and has to remove it")
+				return wire.Errorf(wire.CodeConflict, "the relay's operator lists a key that is to replace this one, and has to remove it")
 			}
 			edit.RemoveMember(m.Key)
 		}
-		return edit.SetMember(executor.Tenant, keys.Member{
+		return enter(edit, current, keys.Member{
 			Key: next, Name: executor.Name, Tenant: executor.Tenant, Follows: executor.Key, Since: now(),
 		})
 	})
 	return r.answer(err)
+}
+
+// followers are the members that are to replace a key: one as a rule, and in another tenant or under another name if the
+// operator has moved or renamed the executor since.
+func followers(current *keys.Tenants, key keys.PublicKey) []keys.Member {
+	var list []keys.Member
+	for _, tenant := range current.All() {
+		for _, m := range current.Members(tenant.Name) {
+			if m.Follows == key {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
 }
 
 // Retire takes the key that executor follows out. One that the operator lists by hand can only be
@@ -56,7 +69,7 @@ func (r *Roster) Retire(executor keys.Member, old keys.PublicKey) *wire.Error {
 		}
 		edit.RemoveMember(old)
 		executor.Follows = keys.PublicKey{}
-		return edit.SetMember(executor.Tenant, executor)
+		return enter(edit, current, executor)
 	})
 	return r.answer(err)
 }

@@ -138,3 +138,22 @@ func TestKeyThatWasRemovedMeanwhileLeavesNothingBehind(t *testing.T) {
 		t.Errorf("on disk: %q", h.disk())
 	}
 }
+
+func TestNextKeyGoesWhereTheOperatorHasMovedTheExecutor(t *testing.T) {
+	h, alice, bob := two(t)
+	m, _ := h.come(h.add(alice, "*", 1), newKey(t, keys.Executor), "builder", roster.Joined)
+	next, other := newKey(t, keys.Executor), newKey(t, keys.Executor)
+	if err := h.Follow(m, next); err != nil {
+		t.Fatal(err)
+	}
+	h.relist("tenant acme", line(alice), "tenant other", line(bob), line(keys.Member{Key: m.Key, Name: "moved"}))
+	for _, key := range []keys.PublicKey{next, other} {
+		if err := h.Follow(h.lookup(m.Key), key); err != nil {
+			t.Fatal(err)
+		}
+		if n := h.lookup(key); n.Tenant != "other" || n.Name != "moved" || n.Follows != m.Key {
+			t.Errorf("next is %+v", n)
+		}
+	}
+	h.wantGone("the one before, in whatever tenant", next)
+}

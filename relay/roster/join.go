@@ -113,5 +113,17 @@ func enrol(edit *keys.TenantsEdit, current *keys.Tenants, m keys.Member) error {
 	if err := edit.SetJoin(join.Tenant, join); err != nil {
 		return err
 	}
+	return enter(edit, current, m)
+}
+
+// enter puts a member into the relay's list. A line there of another key with its name that is not in force, because the
+// operator's list says otherwise, goes: the list would contradict itself.
+func enter(edit *keys.TenantsEdit, current *keys.Tenants, m keys.Member) error {
+	for _, holder := range edit.Before().Named(m.Tenant, m.Key.Kind(), m.Name) {
+		inForce, in := current.Lookup(holder.Key)
+		if holder.Key != m.Key && !(in && inForce.Tenant == m.Tenant && inForce.Name == m.Name) {
+			edit.RemoveMember(holder.Key)
+		}
+	}
 	return edit.SetMember(m.Tenant, m)
 }

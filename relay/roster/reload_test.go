@@ -142,3 +142,15 @@ func TestRosterNeedsTheOperatorsListAndTwoGoodFiles(t *testing.T) {
 		}
 	}
 }
+
+func TestNameOfAMachineThatTheOperatorHasMovedIsFree(t *testing.T) {
+	h, alice, bob := two(t)
+	tok, key := h.add(alice, "*", 2), newKey(t, keys.Executor)
+	h.come(tok, key, "builder", roster.Joined)
+	h.relist("tenant acme", line(alice), "tenant other", line(bob), line(keys.Member{Key: key, Name: "moved"}))
+	h.come(tok, newKey(t, keys.Executor), "builder", roster.Joined)
+	h.restart()
+	if m := h.lookup(key); m.Tenant != "other" || m.Name != "moved" {
+		t.Errorf("in force: %+v, want what the operator has written", m)
+	}
+}
