@@ -14,6 +14,8 @@ type TenantLimits struct {
 	Connections int // open connections of members
 	Executors   int // executors that may be enrolled
 	Circuits    int // open circuits between members
+	Bytes       int // that its circuits carry in a second, both ways together
+	Handshakes  int // of its members in a second
 }
 
 // Member is one "client" or "exec" line of a relay's lists: a peer that may use the relay.

@@ -18,7 +18,7 @@ const (
 
 // ParseTenants reads one of a relay's lists. A line "tenant NAME" opens a section, to which the lines after it belong:
 //
-//	tenant NAME     [conns=N] [execs=N] [circuits=N]
+//	tenant NAME     [conns=N] [execs=N] [circuits=N] [bytes/s=N] [handshakes/s=N]
 //	client KEY NAME
 //	exec   KEY NAME [token=ID] [mac=HEX] [follows=OLD-KEY] [since=UNIX-SECONDS]
 //	join   ID sha256:HEX [name=PATTERN] [uses=N] [used=N] [by=CLIENT-KEY] expires=TIME
@@ -95,6 +95,9 @@ func parseTenant(columns []string) (Tenant, error) {
 		"conns":    numberInto(&tenant.Limits.Connections, 1, maxTenantLimit),
 		"execs":    numberInto(&tenant.Limits.Executors, 1, maxTenantLimit),
 		"circuits": numberInto(&tenant.Limits.Circuits, 1, maxTenantLimit),
+
+		"bytes/s":      rateInto(&tenant.Limits.Bytes),
+		"handshakes/s": numberInto(&tenant.Limits.Handshakes, 1, maxTenantLimit),
 	})
 	return tenant, err
 }

@@ -62,7 +62,7 @@ func TestTenantsMembersAndTokensAreFound(t *testing.T) {
 		"join 10"+tokenText[2:]+" sha256:"+hex64+" expires=2027-01-01T00:00:00Z",
 		"", "tenant other", fmt.Sprintf("exec %s builder", three))
 
-	wantTenants := []Tenant{{"acme", TenantLimits{200, 50, 400}, 2}, {"other", TenantLimits{}, 9}}
+	wantTenants := []Tenant{{"acme", TenantLimits{Connections: 200, Executors: 50, Circuits: 400}, 2}, {"other", TenantLimits{}, 9}}
 	if diff := cmp.Diff(wantTenants, tenants.All()); diff != "" {
 		t.Errorf("All() (-want +got):\n%s", diff)
 	}

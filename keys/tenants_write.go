@@ -12,10 +12,13 @@ func (t Tenant) line() string {
 	for _, limit := range []struct {
 		name   string
 		number int
-	}{{"conns", t.Limits.Connections}, {"execs", t.Limits.Executors}, {"circuits", t.Limits.Circuits}} {
+	}{{"conns", t.Limits.Connections}, {"execs", t.Limits.Executors}, {"circuits", t.Limits.Circuits}, {"handshakes/s", t.Limits.Handshakes}} {
 		if limit.number != 0 {
 			words = append(words, limit.name+"="+strconv.Itoa(limit.number))
 		}
+	}
+	if t.Limits.Bytes != 0 {
+		words = append(words, "bytes/s="+FormatRate(t.Limits.Bytes))
 	}
 	return strings.Join(words, " ")
 }
