@@ -19,6 +19,7 @@
 //	                      with how far it has got, and a goroutine that writes
 //	  directory (directory.go, question.go)  executors and join tokens of the client's tenant: a stream
 //	                      to the relay itself for each request, closed when its Reply is read
+//	  Observer (observer.go)  is told what happens, for metrics; package clientprom has one for Prometheus
 //	  Cmd (cmd.go)  a command with files, in the manner of os/exec, on any ExecBackend
 //
 // # Lost links

@@ -49,7 +49,7 @@ func (l *link) hop(ctx context.Context) (*noiseconn.Hop, error) {
 		l.mu.Unlock()
 		return nil, wire.ErrClosed
 	}
-	if h := l.current; h != nil && h.Transport.Context().Err() == nil {
+	if h := l.current; h != nil && h.Transport.Context().Err() == nil && h.Leaving() == nil {
 		l.mu.Unlock()
 		return h, nil
 	}
@@ -101,7 +101,7 @@ func (l *link) connectPatiently(ctx context.Context) (*noiseconn.Hop, error) {
 		}
 		pause := rand.N(wait)
 		switch e, ok := errors.AsType[*wire.Error](err); {
-		case ok && e.Code == wire.CodeBusy:
+		case ok && (e.Code == wire.CodeBusy || e.Code == wire.CodeShutdown):
 			pause += e.RetryAfter
 		case ok && (e.Code == wire.CodeProtocol || e.Code == wire.CodeVersion || e.Code == wire.CodeUnauthorized):
 			return nil, err // the next answer would be the same, also where the relay closed the connection with it

@@ -190,6 +190,9 @@ func (e *Executor) register(ctx context.Context) (established time.Time, err err
 	err = context.Cause(ctx)
 	t.Close(wire.CodeShutdown, "")
 	circuits.Wait()
+	if leaving := hop.Leaving(); leaving != nil {
+		err = leaving // with the time that the relay wants to be left alone
+	}
 	return established, err
 }
 

@@ -25,11 +25,12 @@ func readings(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	all := make(map[string]float64)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "postern_executor_")
+			var name strings.Builder
+			name.WriteString(strings.TrimPrefix(f.GetName(), "postern_executor_"))
 			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
+				name.WriteString(" " + l.GetValue())
 			}
-			all[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			all[name.String()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return all

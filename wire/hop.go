@@ -110,6 +110,25 @@ func (*HopNotice) Type() Type { return TypeHopNotice }
 
 func (m *HopNotice) check() error { return checkCode(m.Code, m.Text, true) }
 
+// HopGoaway is a relay's word that the connection is going to end, since it is shut down. What goes on
+// may still end in order; nothing new begins. Wait is for afterwards: a time for each peer, so that they do not come
+// back all at once.
+type HopGoaway struct {
+	Code       Code   `cbor:"2,keyasint"`
+	Text       string `cbor:"3,keyasint,omitempty"`
+	WaitMillis uint64 `cbor:"4,keyasint,omitempty"`
+}
+
+// Type is TypeHopGoaway.
+func (*HopGoaway) Type() Type { return TypeHopGoaway }
+
+func (m *HopGoaway) check() error { return checkCode(m.Code, m.Text, true) }
+
+// Err is the goaway as the reason why the connection ended.
+func (m *HopGoaway) Err() *Error {
+	return &Error{Code: m.Code, Text: m.Text, RetryAfter: millis(m.WaitMillis)}
+}
+
 // HopPing asks for a HopPong with the same number. The dialling side sends one per
 // heartbeat (a record is padded to more than the 42 bytes that a stateless reset needs);
 // the relay sends one to find out whether an executor is still there.

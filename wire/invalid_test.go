@@ -56,7 +56,7 @@ func invalidMessages() []invalid {
 	raw("type negative", "shortest form", "\xa2\x01\x20\x02\x00")
 	raw("type as text", "shortest form", "\xa2\x01\x61\x30\x02\x00")
 	raw("type missing at the end", "begin with its type", "\xa1\x01")
-	for _, t := range []Type{TypeFiles, TypeForward, TypeForwardListen, TypeHopGoaway, 7, 255} {
+	for _, t := range []Type{TypeFiles, TypeForward, TypeForwardListen, 7, 255} {
 		out = append(out, invalid{fmt.Sprintf("unknown type %d", t), []byte(refEncode(refMap{1: int(t)})), "not supported", true})
 	}
 	raw("duplicate type", "duplicate", "\xa3\x01\x18\x30\x02\x00\x01\x18\x30")
@@ -248,6 +248,7 @@ func fields(change func(sample, what, says string, changes refMap)) {
 		{"hop hello full", "a client that joins", "join", refMap{2: 2}},
 		{"hop hello full", "join without a token", "join", refMap{5: refMap{2: seq(1, 32), 3: seq(1, 32)}}},
 		{"hop hello full", "join with a short secret", "", refMap{5: refMap{1: seq(1, 16), 2: seq(1, 31), 3: seq(1, 32)}}},
+		{"hop goaway full", "no code", "code", refMap{2: 0}},
 		{"hop notice full", "no code", "code", refMap{2: 0}},
 		{"welcome full", "zeros as the next key", "key", refMap{10: make([]byte, 32)}},
 		{"welcome full", "zeros as the previous key", "key", refMap{11: make([]byte, 32)}},

@@ -169,6 +169,8 @@ func samples() []sample {
 		},
 		{"hop ping", &HopPing{Number: 1}, refMap{1: 82, 2: 1}, nil},
 		{"hop pong", &HopPong{Number: most}, refMap{1: 83, 2: uint64(most)}, nil},
+		{"hop goaway minimal", &HopGoaway{Code: CodeShutdown}, refMap{1: 84, 2: 23}, nil},
+		{"hop goaway full", &HopGoaway{Code: CodeShutdown, Text: "restart", WaitMillis: 1500}, refMap{1: 84, 2: 23, 3: "restart", 4: 1500}, nil},
 		{"hop notice minimal", &HopNotice{Code: CodeDuplicate}, refMap{1: 85, 2: 11}, nil},
 		{"hop notice full", &HopNotice{Code: CodeDuplicate, Text: "a clone"}, refMap{1: 85, 2: 11, 3: "a clone"}, nil},
 		{"reply minimal", &Reply{}, refMap{1: 112}, nil},

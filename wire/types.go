@@ -36,7 +36,7 @@ const (
 	TypeHopWelcome Type = 81
 	TypeHopPing    Type = 82
 	TypeHopPong    Type = 83
-	TypeHopGoaway  Type = 84 // reserved
+	TypeHopGoaway  Type = 84
 	TypeHopNotice  Type = 85
 
 	TypeDial      Type = 96
@@ -106,6 +106,8 @@ func newMessage(t Type) Message {
 		return new(HopPing)
 	case TypeHopPong:
 		return new(HopPong)
+	case TypeHopGoaway:
+		return new(HopGoaway)
 	case TypeHopNotice:
 		return new(HopNotice)
 	case TypeDial:

@@ -22,11 +22,12 @@ func readings(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	all := make(map[string]float64)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "postern_client_")
+			var name strings.Builder
+			name.WriteString(strings.TrimPrefix(f.GetName(), "postern_client_"))
 			for _, l := range m.GetLabel() {
-				name += " " + l.GetValue()
+				name.WriteString(" " + l.GetValue())
 			}
-			all[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			all[name.String()] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return all

@@ -22,6 +22,8 @@ type Hop struct {
 	// reading goroutine calls it, one call after the other: nothing else is read meanwhile. Nil: ignored.
 	Notice func(wire.HopNotice)
 	conn   *Conn
+
+	goaway atomic.Pointer[wire.HopGoaway]
 }
 
 // Join runs the hop handshake on t's first stream, with the channel binding in its
@@ -65,6 +67,15 @@ func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay 
 	default:
 		return nil, wire.Errorf(wire.CodeProtocol, "the relay answered with a %T", m)
 	}
+}
+
+// Leaving is what the relay has said about the end of the connection, as the error with which to
+// come back: nothing new should begin here. Nil: it has not.
+func (h *Hop) Leaving() *wire.Error {
+	if m := h.goaway.Load(); m != nil {
+		return m.Err()
+	}
+	return nil
 }
 
 // Run sends a heartbeat every interval, give or take a tenth, and answers the relay's,
@@ -118,6 +129,8 @@ func (h *Hop) receive(unanswered *atomic.Int32) error {
 			if err := h.conn.Send(&wire.HopPong{Number: m.Number}); err != nil {
 				return err
 			}
+		case *wire.HopGoaway:
+			h.goaway.Store(m)
 		case *wire.HopNotice:
 			if h.Notice != nil {
 				h.Notice(*m)
