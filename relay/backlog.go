@@ -117,6 +117,13 @@ func (b *budget) has(n int) bool {
 	return b.used+n <= b.most
 }
 
+// held is how much is used, for the metric.
+func (b *budget) held() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return float64(b.used)
+}
+
 func (b *budget) add(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,14 +156,14 @@ func (s *splice) copyRelieved(to, from wire.Stream, rest []byte) outcome {
 }
 
 func (s *splice) readAhead(queue *backlog, from wire.Stream) {
-	count := s.bytesDown
+	count := s.countDown
 	if from == s.client {
-		count = s.bytesUp
+		count = s.countUp
 	}
 	for {
 		chunk, err := readChunk(from)
 		if len(chunk) > 0 {
-			count.Add(float64(len(chunk)))
+			s.carry(count, len(chunk))
 			if !queue.put(append([]byte(nil), chunk...)) {
 				err = io.ErrClosedPipe
 			}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -41,10 +44,12 @@ func (c *conn) serveStream(ctx context.Context, stream wire.Stream, within bool)
 	case isDial && within:
 		c.serveCircuit(ctx, stream, dial)
 	case isDial:
-		c.answerNo(stream, busy("this key has too many circuits"))
+		c.limited(stream, limitKeyCircuits, "this key has too many circuits")
 	case within:
 		c.serveRequest(stream, m)
 	default:
+		s := c.server
+		s.metrics.limited.WithLabelValues(limitKeyCircuits).Inc()
 		c.reply(stream, m, busy("this key has too many circuits"))
 	}
 }
@@ -69,20 +74,25 @@ func (c *conn) readFirst(stream wire.Stream) (wire.Message, bool) {
 
 // serveCircuit joins a client's stream with one to the executor that it asks for.
 func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.Dial) {
-	s := c.server
+	s, begun := c.server, time.Now()
 	executor := s.registry.lookup(c.tenant, dial.Executor)
 	if executor == nil {
 		c.answerNo(stream, unreachable())
 		return
 	}
-	if !s.dialled.take(c.tenant, orNone(s.tenantLimits(c.tenant).Circuits)) {
-		c.answerNo(stream, busy("this tenant has too many circuits"))
+	if s.draining.Load() {
+		c.answerNo(stream, goingAway())
+		return
+	}
+	tenant := s.tenantLimits(c.tenant)
+	if !s.dialled.take(c.tenant, orNone(tenant.Circuits)) {
+		c.limited(stream, limitTenantCircuits, "this tenant has too many circuits")
 		return
 	}
 	defer s.dialled.release(c.tenant)
 	defer executor.circuitEnded()
 	if executor.circuits.Add(1) > int64(s.limits.ExecutorCircuits) {
-		c.answerNo(stream, busy("the executor has too many circuits"))
+		c.limited(stream, limitExecutorCircuits, "the executor has too many circuits")
 		return
 	}
 	id := s.ids.Add(1)
@@ -97,16 +107,47 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.
 		return
 	}
 	s.metrics.dials.WithLabelValues(resultOK).Inc()
-	s.metrics.circuits.Inc()
+	s.metrics.tenants.dial(c.tenant, dialOK)
+	s.metrics.dial.Observe(time.Since(begun).Seconds())
 	c.log.Debug("circuit opened", "circuit", id, "executor", executor.key)
-	sp := &splice{
-		client: stream, executor: far, stall: s.limits.Stall,
-		bytesUp: s.metrics.bytesUp, bytesDown: s.metrics.bytesDown, backlogs: &s.backlogs,
-	}
-	code := sp.run(c.transport.Context(), executor.transport.Context())
-	s.metrics.circuits.Dec()
-	s.metrics.ends.WithLabelValues(codeName(code)).Inc()
+	code := s.splice(c, executor, stream, far, id)
 	c.log.Debug("circuit ended", "circuit", id, "executor", executor.key, "code", codeName(code))
+}
+
+// splice joins the two streams of a circuit until it has ended, and counts what it carries.
+func (s *Server) splice(client, executor *conn, near, far wire.Stream, id uint64) wire.Code {
+	s.circuitBegins()
+	defer s.circuitEnds()
+	m := s.newMeter(id, client, executor)
+	up, down := s.metrics.bytes.WithLabelValues(toExecutor), s.metrics.bytes.WithLabelValues(toClient)
+	tenantUp, tenantDown := s.metrics.tenants.carry(client.tenant)
+	count := func(own *atomic.Uint64, all, tenant prometheus.Counter) func(int) {
+		return func(n int) {
+			own.Add(uint64(n))
+			all.Add(float64(n))
+			if tenant != nil {
+				tenant.Add(float64(n))
+			}
+		}
+	}
+	held := s.metrics.limited.WithLabelValues(limitTenantBytes)
+	sp := &splice{
+		client: near, executor: far, stall: s.limits.Stall, backlogs: &s.backlogs,
+		countUp: count(&m.up, up, tenantUp), countDown: count(&m.down, down, tenantDown),
+		rate: s.paces.carry(client.tenant, s.tenantLimits(client.tenant).Bytes), limited: held.Inc,
+	}
+	code := sp.run(client.transport.Context(), executor.transport.Context())
+	m.end(codeName(code))
+	s.metrics.circuit.Observe(time.Since(m.begun).Seconds())
+	s.metrics.ends.WithLabelValues(codeName(code)).Inc()
+	return code
+}
+
+// limited refuses a dial because of a limit.
+func (c *conn) limited(stream wire.Stream, limit, text string) {
+	s := c.server
+	s.metrics.limited.WithLabelValues(limit).Inc()
+	c.answerNo(stream, busy(text))
 }
 
 // readHeader reads the first frame of a stream. Its errors are of three kinds: CodeProtocol for
@@ -201,6 +242,11 @@ func writeFrame(stream wire.Stream, m wire.Message) error {
 func (c *conn) answerNo(stream wire.Stream, e *wire.Error) {
 	s := c.server
 	s.metrics.dials.WithLabelValues(codeName(e.Code)).Inc()
+	if e.Code == wire.CodeBusy {
+		s.metrics.tenants.dial(c.tenant, dialLimited)
+	} else {
+		s.metrics.tenants.dial(c.tenant, dialFailed)
+	}
 	s.metrics.refusals.WithLabelValues(codeName(e.Code)).Inc()
 	if err := writeFrame(stream, wire.DialRefusal(e)); err == nil {
 		_ = stream.CloseWrite()

@@ -18,6 +18,7 @@ import (
 type conn struct {
 	server    *Server
 	transport wire.Transport
+	begun     time.Time // its handshake
 	key       keys.PublicKey
 	name      string
 	tenant    string
@@ -45,11 +46,11 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	select {
 	case s.handshakes <- struct{}{}:
 	default:
-		s.refuse(t, &rejection{role: roleUnknown, result: resultLimited, err: &wire.Error{
-			Code: wire.CodeBusy, Text: "relay has too many handshakes in flight: try again", RetryAfter: retryBusy,
-		}})
+		s.metrics.limited.WithLabelValues(limitHandshakes).Inc()
+		s.refuse(t, &rejection{role: roleUnknown, result: resultLimited, err: busy("relay has too many handshakes in flight: try again")})
 		return
 	}
+	begun := time.Now()
 	s.metrics.inFlight.Inc()
 	var once sync.Once
 	arrived := func() {
@@ -67,17 +68,17 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	}
 	tenant, limits := n.member.Tenant, s.tenantLimits(n.member.Tenant)
 	if !s.perKey.take(n.key, s.limits.connections(n.key.Kind())) {
-		s.refuse(t, n.reject(resultLimited, busy("this key has too many connections here")))
+		s.refuseLimited(t, n, limitKeyConnections, "this key has too many connections here")
 		return
 	}
 	defer s.perKey.release(n.key)
 	if !s.perTenant.take(tenant, orNone(limits.Connections)) {
-		s.refuse(t, n.reject(resultLimited, busy("this tenant has too many connections here")))
+		s.refuseLimited(t, n, limitTenantConnections, "this tenant has too many connections here")
 		return
 	}
 	defer s.perTenant.release(tenant)
 	c := &conn{
-		server: s, transport: t, key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
+		server: s, transport: t, begun: begun, key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
 		log:   s.log.With("peer", n.key, "tenant", tenant, "name", n.member.Name, "role", roleName(n.hello.Role)),
 		pings: make(map[uint64]chan struct{}),
 		ready: make(chan struct{}),
@@ -160,7 +161,10 @@ func (c *conn) warn(why *wire.Error) {
 }
 
 // notify says something on the control stream from which nothing follows. A peer that takes nothing is not waited for.
-func (c *conn) notify(why *wire.Error) {
+func (c *conn) notify(why *wire.Error) { c.say(&wire.HopNotice{Code: why.Code, Text: why.Text}) }
+
+// say sends a message on the control stream, of which nothing is expected.
+func (c *conn) say(m wire.Message) {
 	select {
 	case <-c.ready:
 	default: // not even welcome yet
@@ -170,7 +174,7 @@ func (c *conn) notify(why *wire.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {
-		c.streams.Go(func() { _ = c.control.Send(&wire.HopNotice{Code: why.Code, Text: why.Text}) })
+		c.streams.Go(func() { _ = c.control.Send(m) })
 	}
 }
 
@@ -183,6 +187,7 @@ func (c *conn) refuseExecutor(n *newcomer, why *wire.Error) {
 		c.log.Warn("executor refused: another process uses its key and is alive", "code", why.Code)
 	case wire.CodeBusy:
 		result = resultLimited
+		c.server.metrics.limited.WithLabelValues(limitTenantExecutors).Inc()
 	}
 	c.server.refuse(c.transport, n.reject(result, why))
 }
@@ -190,9 +195,10 @@ func (c *conn) refuseExecutor(n *newcomer, why *wire.Error) {
 // welcome admits the newcomer.
 func (c *conn) welcome(n *newcomer, generation uint64) bool {
 	s := c.server
-	limits := wire.HopLimits{Header: wire.MaxHeader, IdleMillis: uint64(wire.ExecutorIdle / time.Millisecond)}
+	tenant := s.tenantLimits(c.tenant)
+	limits := wire.HopLimits{Header: wire.MaxHeader, IdleMillis: uint64(wire.ExecutorIdle / time.Millisecond), BytesPerSecond: uint64(tenant.Bytes)}
 	if c.role == wire.RoleClient {
-		limits.Circuits = uint32(s.limits.ClientCircuits)
+		limits.Circuits = uint32(min(s.limits.ClientCircuits, orNone(tenant.Circuits)))
 		limits.IdleMillis = uint64(wire.ClientIdle / time.Millisecond)
 	}
 	if err := n.stream.SetWriteDeadline(time.Now().Add(wire.HopTimeout)); err != nil {
@@ -221,6 +227,7 @@ func (c *conn) welcome(n *newcomer, generation uint64) bool {
 	c.control = control
 	close(c.ready)
 	s.metrics.handshakes.WithLabelValues(roleName(c.role), resultOK).Inc()
+	s.metrics.handshake.WithLabelValues(roleName(c.role)).Observe(time.Since(c.begun).Seconds())
 	if a, ok := c.transport.(interface{ Admit() }); ok {
 		a.Admit() // lifts the window for strangers
 	}
@@ -248,8 +255,37 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	c.mu.Unlock()
 	c.streams.Wait()
 	gauge.Dec()
-	s.remove(c)
-	c.log.Info("peer disconnected", "code", reason.Code, "err", context.Cause(c.transport.Context()))
+	cause := context.Cause(c.transport.Context())
+	why := endOf(ctx, cause)
+	s.metrics.disconnects.WithLabelValues(roleName(c.role), why).Inc()
+	s.remove(c, Disconnect{At: time.Now().UTC(), Role: roleName(c.role), Reason: why})
+	c.log.Info("peer disconnected", "code", reason.Code, "reason", why, "err", cause)
+}
+
+// endOf is the label value of why a connection has ended.
+func endOf(serving context.Context, cause error) string {
+	if errors.Is(cause, wire.ErrLost) {
+		return endLost
+	}
+	switch wire.CodeOf(cause) {
+	case wire.CodeSuperseded:
+		return endSuperseded
+	case wire.CodeUnauthorized, wire.CodeRevoked:
+		return endRevoked
+	case wire.CodeProtocol:
+		return endProtocol
+	case wire.CodeShutdown:
+		if serving.Err() != nil {
+			return endShutdown
+		}
+	}
+	return endPeer
+}
+
+// refuseLimited refuses a proven peer because of a limit.
+func (s *Server) refuseLimited(t wire.Transport, n *newcomer, limit, text string) {
+	s.metrics.limited.WithLabelValues(limit).Inc()
+	s.refuse(t, n.reject(resultLimited, busy(text)))
 }
 
 // converse answers the control stream until it ends, and says what to close with.

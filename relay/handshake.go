@@ -64,31 +64,41 @@ func (s *Server) greet(ctx context.Context, t wire.Transport) (*newcomer, *rejec
 			"relay speaks wire versions %d to %d, this peer %d to %d: update the older one",
 			wire.Versions.Min, wire.Versions.Max, n.hello.Versions.Min, n.hello.Versions.Max))
 	}
-	if n.hello.Join != nil {
-		return s.join(n)
+	if s.draining.Load() {
+		return nil, n.reject(resultError, goingAway())
 	}
-	var ok bool
-	if n.member, ok = s.roster.Current().Lookup(n.key); !ok {
-		return nil, n.reject(resultUnknownKey, unauthorized())
+	if n.hello.Join != nil {
+		if rejected := s.join(n); rejected != nil {
+			return nil, rejected
+		}
+	} else {
+		var ok bool
+		if n.member, ok = s.roster.Current().Lookup(n.key); !ok {
+			return nil, n.reject(resultUnknownKey, unauthorized())
+		}
+	}
+	if !s.paces.handshake(n.member.Tenant, s.tenantLimits(n.member.Tenant).Handshakes) {
+		s.metrics.limited.WithLabelValues(limitTenantHandshakes).Inc()
+		return nil, n.reject(resultLimited, busy("the members of this tenant connect too often"))
 	}
 	return n, nil
 }
 
 // join admits an executor by its token.
-func (s *Server) join(n *newcomer) (*newcomer, *rejection) {
+func (s *Server) join(n *newcomer) *rejection {
 	member, result, refusal := s.roster.Join(n.key, n.hello.Name, n.hello.Join)
 	s.metrics.joins.WithLabelValues(string(result)).Inc()
 	token := keys.TokenID(n.hello.Join.Token)
 	if refusal != nil {
 		// Somebody who may be a thief, or the machine that a thief was faster than: for people to look at.
 		s.log.Warn("a machine could not join", "result", string(result), "token", token, "peer", n.key, "wanted", n.hello.Name)
-		return nil, n.reject(resultJoin, refusal)
+		return n.reject(resultJoin, refusal)
 	}
 	if result == roster.Joined {
 		s.log.Info("a machine has joined", "token", token, "peer", n.key, "tenant", member.Tenant, "name", member.Name)
 	}
 	n.member = member
-	return n, nil
+	return nil
 }
 
 func kindOf(r wire.Role) keys.Kind {

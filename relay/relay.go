@@ -35,10 +35,12 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/accounting"
 	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
 )
@@ -56,6 +58,12 @@ type Config struct {
 	Log *slog.Logger
 	// Registry gets the metrics, named postern_relay_...; nil is a registry of its own.
 	Registry *prometheus.Registry
+	// TenantSeries adds metrics with the names of tenants, of which the first 200 have series of
+	// their own.
+	TenantSeries bool
+	// Accounting gets a record of what each circuit has carried; see package accounting. It must
+	// not wait. Nil: nothing is written.
+	Accounting func(accounting.Record)
 	// Limits bound the peers. Zero fields have defaults.
 	Limits Limits
 }
@@ -81,10 +89,17 @@ type Server struct {
 	perTenant  *tally[string]         // connections
 	circuits   *tally[keys.PublicKey] // of clients
 	dialled    *tally[string]         // circuits of tenants
-	ids        atomic.Uint64          // of connections and circuits
+	paces      *paces
+	accounting func(accounting.Record)
+	started    time.Time
+	draining   atomic.Bool
+	drained    chan struct{} // closed with the last circuit of a drain
+	open       atomic.Int64  // circuits
+	ids        atomic.Uint64 // of connections and circuits
 
-	mu    sync.Mutex
-	conns map[*conn]struct{} // admitted ones
+	mu          sync.Mutex
+	conns       map[*conn]struct{} // admitted ones
+	disconnects []Disconnect       // the latest
 }
 
 // New makes a relay that does nothing until Serve.
@@ -101,19 +116,22 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Registry == nil {
 		cfg.Registry = prometheus.NewRegistry()
 	}
-	metrics, err := newMetrics(cfg.Registry)
-	if err != nil {
-		return nil, fmt.Errorf("relay metrics: %w", err)
-	}
 	limits := cfg.Limits.orDefaults()
-	return &Server{
-		keys: cfg.Keys, roster: cfg.Roster, log: cfg.Log, limits: limits, metrics: metrics,
-		registry:   newRegistry(metrics),
+	s := &Server{
+		keys: cfg.Keys, roster: cfg.Roster, log: cfg.Log, limits: limits,
 		handshakes: make(chan struct{}, limits.Handshakes), backlogs: budget{most: limits.Backlog},
 		perKey: newTally[keys.PublicKey](), perTenant: newTally[string](),
 		circuits: newTally[keys.PublicKey](), dialled: newTally[string](),
+		paces: newPaces(), accounting: cfg.Accounting, started: time.Now(), drained: make(chan struct{}),
 		conns: make(map[*conn]struct{}),
-	}, nil
+	}
+	var err error
+	if s.metrics, err = newMetrics(cfg.Registry, s.backlogs.held, cfg.TenantSeries); err != nil {
+		return nil, fmt.Errorf("relay metrics: %w", err)
+	}
+	s.registry = newRegistry(s.metrics)
+	s.metrics.ready.Set(1)
+	return s, nil
 }
 
 func checkKeys(both func() (current, next *keys.PrivateKey)) error {
@@ -167,6 +185,15 @@ func (s *Server) Recheck() {
 		_, ok := current.Lookup(k)
 		return err == nil && ok
 	})
+	there := func(tenant string) bool {
+		_, ok := current.Tenant(tenant)
+		return ok
+	}
+	s.paces.forget(there)
+	s.metrics.tenants.forget(there)
+	for _, t := range current.All() { // circuits that go on get the new rate
+		s.paces.carry(t.Name, t.Limits.Bytes)
+	}
 }
 
 func (s *Server) admitted() []*conn {
@@ -185,8 +212,9 @@ func (s *Server) add(c *conn) {
 	s.conns[c] = struct{}{}
 }
 
-func (s *Server) remove(c *conn) {
+func (s *Server) remove(c *conn, d Disconnect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.disconnected(d)
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -20,10 +20,15 @@ import (
 // never passed on as a clean end. A chunk is read when the one before was accepted on the
 // other side, and at most a backlog ahead of a receiver that is slow.
 type splice struct {
-	client, executor   wire.Stream
-	stall              time.Duration // longest time without progress of one write
-	bytesUp, bytesDown prometheus.Counter
+	client, executor wire.Stream
+	stall            time.Duration // longest time without progress of one write
+	// countUp and countDown are told of the bytes of a direction, countUp of those to the executor.
+	countUp, countDown func(n int)
+	rate               *rate.Limiter // of the tenant; nil: none
+	limited            func()        // the rate holds a chunk back
 
+	ctx       context.Context // ends with the circuit
+	cancel    context.CancelFunc
 	backlogs  *budget        // the relay's
 	relieving sync.WaitGroup // what reads ahead of a slow receiver
 }
@@ -37,6 +42,8 @@ type outcome struct {
 // run copies, and returns the code with which the circuit ended, zero if cleanly. When one
 // of the two connections ends, so do both streams.
 func (s *splice) run(connections ...context.Context) wire.Code {
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	defer s.cancel()
 	for _, ctx := range connections {
 		// Needed although reads fail by themselves: a direction that waits for the live side
 		// to take a byte does not notice.
@@ -44,8 +51,8 @@ func (s *splice) run(connections ...context.Context) wire.Code {
 		defer stop()
 	}
 	upward := make(chan outcome, 1)
-	go func() { upward <- s.copy(s.executor, s.client, s.bytesUp) }()
-	down := s.copy(s.client, s.executor, s.bytesDown)
+	go func() { upward <- s.copy(s.executor, s.client, s.countUp) }()
+	down := s.copy(s.client, s.executor, s.countDown)
 	up := <-upward
 	// A receiver that stopped reading was left to finish what it had to send. Now its
 	// sender is told; that direction has ended cleanly by now or is reset already.
@@ -62,16 +69,24 @@ func (s *splice) run(connections ...context.Context) wire.Code {
 	return down.code
 }
 
+// carry counts a chunk that was read, and holds it back to the tenant's rate. What the sender may send
+// meanwhile is up to QUIC's windows.
+func (s *splice) carry(count func(n int), n int) {
+	count(n)
+	take(s.ctx, s.rate, n, s.limited)
+}
+
 func (s *splice) reset(code wire.Code) {
+	s.cancel()
 	s.client.Reset(code)
 	s.executor.Reset(code)
 }
 
 // copy runs one direction.
-func (s *splice) copy(to, from wire.Stream, count prometheus.Counter) outcome {
+func (s *splice) copy(to, from wire.Stream, count func(n int)) outcome {
 	for {
 		chunk, readErr := readChunk(from)
-		count.Add(float64(len(chunk)))
+		s.carry(count, len(chunk))
 		rest, writeErr := s.tryWrite(to, chunk)
 		if len(rest) > 0 && writeErr == nil && readErr == nil {
 			rest = append([]byte(nil), rest...)

@@ -11,7 +11,7 @@ import (
 
 // An executor that was moved comes back at once, and may be there before its old connection was closed.
 func TestExecutorThatTakesOverFromAnotherTenantCountsInItsNewOne(t *testing.T) {
-	m, err := newMetrics(prometheus.NewPedanticRegistry())
+	m, err := newMetrics(prometheus.NewPedanticRegistry(), func() float64 { return 0 }, false)
 	if err != nil {
 		t.Fatal(err)
 	}
