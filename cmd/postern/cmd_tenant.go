@@ -113,6 +113,9 @@ DIR/tenants.`,
 				if err != nil {
 					return err
 				}
+				if key.Kind() != keys.Client && key.Kind() != keys.Executor {
+					return fmt.Errorf("%s is a relay's key: want one that begins with client_ or exec_", key)
+				}
 				member = keys.Member{Key: key, Name: args[2], Tenant: args[0]}
 			}
 			current, listed, _, err := files.read()
@@ -205,22 +208,26 @@ func (r *rosterFiles) removeMember(tenant, word string) error {
 		return err
 	}
 	found := make(map[keys.PublicKey]bool)
+	executors := true // of one name there is one executor, and the key that is going to replace its key
 	for _, m := range append(listed.Members(tenant), enrolled.Members(tenant)...) {
 		if m.Name == word || m.Key.String() == word {
 			found[m.Key] = true
+			executors = executors && m.Key.Kind() == keys.Executor
 		}
 	}
 	missing := fmt.Errorf("tenant %s has no member %s", tenant, word)
 	switch {
 	case len(found) == 0:
 		return missing
-	case len(found) > 1:
+	case len(found) > 1 && !executors:
 		return fmt.Errorf("tenant %s has %d members with the name %s: give the key of one", tenant, len(found), word)
 	}
 	for key := range found {
-		err = r.fromBoth(func(path string) error { return keys.RemoveMember(path, key) }, missing)
+		if err := r.fromBoth(func(path string) error { return keys.RemoveMember(path, key) }, missing); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // fromBoth removes something from both lists; missing is the error when it was in neither.

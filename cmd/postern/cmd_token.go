@@ -43,6 +43,8 @@ type tokenFlags struct {
 	uses             int
 	ttl, wait        time.Duration
 	clients          []string
+
+	others []keys.TokenClient // what clients says
 }
 
 func newTokenNew(std stdio) *cobra.Command {
@@ -94,6 +96,9 @@ func (o *tokenFlags) check() error {
 	if err := keys.CheckPattern(o.name); err != nil {
 		return fmt.Errorf("--name: %w", err)
 	}
+	if err := o.parseClients(); err != nil {
+		return fmt.Errorf("--client: %w", err)
+	}
 	if o.out != "" {
 		if _, err := os.Lstat(o.out); err == nil {
 			return fmt.Errorf("--out %s: there is such a file, and it is not overwritten", o.out)
@@ -111,10 +116,6 @@ func (o *tokenFlags) make(ctx context.Context, std stdio, h home, relay keys.Rel
 	if err != nil {
 		return failed(err)
 	}
-	clients, err := o.clientsWith(key.Public())
-	if err != nil {
-		return err
-	}
 	c, err := h.open(relay)
 	if err != nil {
 		return failed(err)
@@ -124,7 +125,7 @@ func (o *tokenFlags) make(ctx context.Context, std stdio, h home, relay keys.Rel
 	if err := o.awaitAdmission(ctx, c, n, key.Public()); err != nil {
 		return failed(err)
 	}
-	token, err := keys.NewJoinToken(relay, clients, o.name, time.Now().Add(o.ttl))
+	token, err := keys.NewJoinToken(relay, o.clientsWith(key.Public()), o.name, time.Now().Add(o.ttl))
 	if err != nil {
 		return failed(err)
 	}
@@ -142,6 +143,11 @@ func (o *tokenFlags) make(ctx context.Context, std stdio, h home, relay keys.Rel
 		return failed(errors.Join(err, keys.RemovePairing(h.join(pairingsFile), token.ID)))
 	}
 	n.say("join token %s: for %s called %s, until %s", token.ID, machines(o.uses), o.name, token.Expires.Local().Format(time.DateTime))
+	if known, err := h.known(); err == nil {
+		if old, taken := known.Lookup(o.name); taken {
+			n.say("%s stands for %s here; for the machine that joins to get that name, run: postern known rm %s", o.name, old.Key, o.name)
+		}
+	}
 	return nil
 }
 
@@ -170,9 +176,8 @@ func (o *tokenFlags) handOut(std stdio, token *keys.JoinToken) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// clientsWith is who may run commands: this client, and those that were named.
-func (o *tokenFlags) clientsWith(own keys.PublicKey) ([]keys.TokenClient, error) {
-	clients := []keys.TokenClient{{Key: own, Name: userName()}}
+// parseClients reads the clients that were named.
+func (o *tokenFlags) parseClients() error {
 	for _, word := range o.clients {
 		name, text, named := strings.Cut(word, "=")
 		if !named {
@@ -180,16 +185,25 @@ func (o *tokenFlags) clientsWith(own keys.PublicKey) ([]keys.TokenClient, error)
 		}
 		key, err := keys.ParsePublicKey(text)
 		if err != nil {
-			return nil, fmt.Errorf("--client: %w", err)
+			return err
 		}
 		if key.Kind() != keys.Client {
-			return nil, errors.New("--client: want a key that begins with client_")
+			return errors.New("want a key that begins with client_")
 		}
-		if key != own {
-			clients = append(clients, keys.TokenClient{Key: key, Name: name})
+		o.others = append(o.others, keys.TokenClient{Key: key, Name: name})
+	}
+	return nil
+}
+
+// clientsWith is who may run commands: this client, and those that were named.
+func (o *tokenFlags) clientsWith(own keys.PublicKey) []keys.TokenClient {
+	clients := []keys.TokenClient{{Key: own, Name: userName()}}
+	for _, c := range o.others {
+		if c.Key != own {
+			clients = append(clients, c)
 		}
 	}
-	return clients, nil
+	return clients
 }
 
 // userName is how the executor's list calls this client, if the user's name can stand there.

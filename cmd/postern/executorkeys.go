@@ -59,11 +59,12 @@ func readRekeyFile(path string) (rekeyFile, error) {
 }
 
 func (f rekeyFile) write(path string) error {
-	text := fmt.Sprintf("overlap %v\nserved %v\n", f.overlap, f.served.Round(time.Second))
+	var text strings.Builder
+	fmt.Fprintf(&text, "overlap %v\nserved %v\n", f.overlap, f.served.Round(time.Second))
 	for _, key := range f.retire {
-		text += fmt.Sprintf("retire %s\n", key)
+		fmt.Fprintf(&text, "retire %s\n", key)
 	}
-	return replaceFile(path, text)
+	return replaceFile(path, text.String())
 }
 
 // identities are the executor's registrations: one for its key, and one more for the next key while that is to replace it. All
