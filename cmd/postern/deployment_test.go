@@ -200,6 +200,17 @@ func (s *beside) wait() string {
 // serve runs a daemon's lines until the test ends, and is the daemon's first line.
 func (d *deployment) serve(lines string) string {
 	d.t.Helper()
+	return d.daemon(lines).line
+}
+
+// servant is a daemon that serves until it is stopped, at the latest when the test ends.
+type servant struct {
+	line string // its first
+	stop func() // ends it as an operator would; once is enough
+}
+
+func (d *deployment) daemon(lines string) *servant {
+	d.t.Helper()
 	cmd := d.shell("exec " + strings.TrimSpace(lines))
 	line := make(chan string, 1)
 	cmd.Stdout, cmd.Stderr = &firstLine{Writer: io.Discard, line: line}, &d.log
@@ -208,18 +219,19 @@ func (d *deployment) serve(lines string) string {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	stop := sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // its end shows whether it arrived
+		if err := <-ended; err != nil {
+			d.t.Errorf("on TERM: %v\n%s", err, d.log.String())
+		}
+	})
 	select {
 	case first := <-line:
-		d.t.Cleanup(func() {
-			_ = cmd.Process.Signal(syscall.SIGTERM) // its end shows whether it arrived
-			if err := <-ended; err != nil {
-				d.t.Errorf("on TERM: %v\n%s", err, d.log.String())
-			}
-		})
-		return first
+		d.t.Cleanup(stop)
+		return &servant{first, stop}
 	case err := <-ended:
 		d.t.Fatalf("%s: %v\n%s", lines, err, d.log.String())
-		return ""
+		return nil
 	}
 }
 

@@ -96,7 +96,24 @@ func explain(name string, err error) error {
 		if e, ok := errors.AsType[*wire.Error](err); ok && e.Text == "" { // a reset overtook the relay's words
 			err = errors.New("the executor is not connected to the relay, or the relay does not let this client use it")
 		}
-		return fmt.Errorf("executor %s cannot be reached: %w", name, err)
+		return fmt.Errorf("executor %s cannot be reached: %w%s", name, err, pinnedHint(name))
 	}
 	return fmt.Errorf("%s: %w", name, err)
+}
+
+// pinnedHint is for who was away while a key was replaced: the other end looks as if it were not there.
+func pinnedHint(name string) string {
+	h, err := findHome()
+	if err != nil {
+		return ""
+	}
+	known, err := h.known()
+	if err != nil {
+		return ""
+	}
+	e, ok := known.Lookup(name)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(" (pinned here are %s and %s; if one of these was replaced meanwhile: postern executors, postern known replace)", e.Key, e.Relay.Key)
 }
