@@ -94,6 +94,32 @@ func TestSourceHasABurstAndARate(t *testing.T) {
 	})
 }
 
+func TestHandshakesOfNewcomersCountOnceTheirAddressIsProven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(GuardOptions{})
+		for n := range sourceBurst {
+			v := mustEnter(t, g, alice, false)
+			for range 2 { // the second call is about nothing
+				if !v.prove() {
+					t.Fatalf("handshake %d of a burst of %d is refused", n+1, sourceBurst)
+				}
+			}
+			v.end()
+		}
+		v := mustEnter(t, g, alice, false)
+		if v.prove() {
+			t.Error("the burst has no end")
+		}
+		v.end()
+		time.Sleep(sourceInterval)
+		v = mustEnter(t, g, alice, false)
+		if !v.prove() {
+			t.Error("refused after the time of one handshake")
+		}
+		v.end()
+	})
+}
+
 func TestAdmittedPeersAreNotHeldAgainstTheirSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGuard(GuardOptions{})

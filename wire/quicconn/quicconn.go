@@ -9,7 +9,8 @@
 // oddity of that library is written down once.
 //
 // Start with settings.go for the figures and their reasons, then [Dial] and [Listen],
-// then [Redial] for whoever must stay connected. A receive buffer of the kernel's
+// then [Guard] for what strangers may cost before anybody has proven anything, then
+// [Redial] for whoever must stay connected. A receive buffer of the kernel's
 // default size drops packets at high rates: net.core.rmem_max and net.core.wmem_max of
 // 7500000 let the sockets made here have what they ask for.
 package quicconn

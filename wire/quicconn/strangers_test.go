@@ -58,6 +58,12 @@ func TestHandshakesInFlightAreLimitedUntilTheyAreAdmittedOrEnd(t *testing.T) {
 	if g.InFlight() != dropBegin {
 		t.Errorf("%d in flight, want %d", g.InFlight(), dropBegin)
 	}
+	for n, c := range accepted[2:] { // what is closed has given back what it had
+		_ = c.Close(wire.CodeShutdown, "")
+		if want := dropBegin - n - 1; g.InFlight() != want {
+			t.Fatalf("%d in flight after Close, want %d", g.InFlight(), want)
+		}
+	}
 }
 
 func TestPenalisedSourceIsRefusedUntilItIsForgiven(t *testing.T) {
@@ -104,7 +110,11 @@ func TestSourceBarredDuringItsHandshakeIsRefusedAfterIt(t *testing.T) {
 		_, err := l.Accept(accepting)
 		accepted <- err
 	}()
-	<-barred.Context().Done()
+	select {
+	case <-barred.Context().Done():
+	case err := <-accepted:
+		t.Fatalf("Accept: %v, want it to go on waiting", err)
+	}
 	stop()
 	if err := <-accepted; !errors.Is(err, context.Canceled) {
 		t.Errorf("Accept: %v, want it to go on waiting", err)
