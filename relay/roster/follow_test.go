@@ -3,6 +3,7 @@ package roster_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay/roster"
@@ -136,6 +137,21 @@ func TestKeyThatWasRemovedMeanwhileLeavesNothingBehind(t *testing.T) {
 	h.wantGone("the next key", next)
 	if h.disk() != "" {
 		t.Errorf("on disk: %q", h.disk())
+	}
+}
+
+func TestMemberThatWasMovedMeanwhileChangesNothingWhereItWas(t *testing.T) {
+	h, alice, bob := two(t)
+	tok := h.add(alice, "*", 1)
+	moved := keys.Member{Key: newKey(t, keys.Executor), Name: "builder", Tenant: "acme"}
+	h.relist("tenant acme", "tenant other", line(bob), line(alice), line(moved))
+	before, next := h.disk(), newKey(t, keys.Executor)
+	wantRefused(t, "token", h.AddToken(alice, newToken().request("*", 1, time.Hour)), wire.CodeUnauthorized)
+	wantRefused(t, "token back", h.RemoveToken(alice, tok.id), wire.CodeUnauthorized)
+	wantRefused(t, "follow", h.Follow(moved, next), wire.CodeUnauthorized)
+	h.wantGone("the next key", next)
+	if h.disk() != before {
+		t.Errorf("on disk:\n%s\nwant\n%s", h.disk(), before)
 	}
 }
 
