@@ -29,6 +29,7 @@ type conn struct {
 	warned    atomic.Int64   // when it was last told of a second machine, Unix seconds
 	streams   sync.WaitGroup // goroutines beside the control loop
 
+	sampled sampled
 	control *noiseconn.Conn // for others once ready is closed
 	ready   chan struct{}
 
@@ -63,6 +64,9 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	n, rejected := s.greet(ctx, t)
 	if rejected != nil {
 		s.logRejection(rejected)
+		if p, ok := t.(interface{ Penalise(wire.Code) }); ok && rejected.result == resultBadAuth {
+			p.Penalise(rejected.err.Code) // its address has waited for a TLS handshake, so it is no forgery
+		}
 		s.refuse(t, rejected)
 		return
 	}
@@ -255,6 +259,7 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	c.mu.Unlock()
 	c.streams.Wait()
 	gauge.Dec()
+	c.sample()
 	cause := context.Cause(c.transport.Context())
 	why := endOf(ctx, cause)
 	s.metrics.disconnects.WithLabelValues(roleName(c.role), why).Inc()

@@ -16,15 +16,17 @@ func spread(peers int) time.Duration {
 	return time.Duration(peers) * time.Second / handshakesPerSecond
 }
 
-// Drain prepares the end of Serve: no new circuits, and every peer is told that the relay goes away and when, after
-// that, to come back, each at a time of its own, so that they do not come all at once. It returns when the last
-// circuit has ended, or when ctx is done. Whoever drains has stopped accepting connections, and ends Serve afterwards.
+// Drain prepares the end of Serve: no new connections and no new circuits, and every peer is told that the relay goes
+// away and when, after that, to come back, each at a time of its own, so that they do not come all at once. It
+// returns when the last circuit has ended, or when ctx is done. Whoever drains ends Serve afterwards. Listeners that
+// have a method Drain() error refuse newcomers at once, others when they have shown who they are.
 func (s *Server) Drain(ctx context.Context) {
 	if s.draining.Swap(true) {
 		return
 	}
 	s.metrics.ready.Set(0)
 	s.metrics.draining.Set(1)
+	s.stopAccepting()
 	peers := s.admitted()
 	over := spread(len(peers))
 	s.log.Info("draining", "peers", len(peers), "circuits", s.open.Load(), "spread", over.Round(time.Millisecond))
@@ -42,6 +44,18 @@ func (s *Server) Drain(ctx context.Context) {
 	case <-s.drained:
 	case <-ctx.Done():
 		s.log.Warn("the drain is over before its circuits", "circuits", s.open.Load())
+	}
+}
+
+func (s *Server) stopAccepting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.listeners {
+		if d, ok := l.(interface{ Drain() error }); ok {
+			if err := d.Drain(); err != nil {
+				s.log.Warn("newcomers are not refused at once", "err", err)
+			}
+		}
 	}
 }
 

@@ -35,7 +35,8 @@ type metrics struct {
 	draining    prometheus.Gauge
 	goaways     *prometheus.CounterVec // by role
 	records     *prometheus.CounterVec // of the accounting, by result
-	tenants     *tenantMetrics         // nil: not wanted
+	links       *linkMetrics
+	tenants     *tenantMetrics // nil: not wanted
 }
 
 // options of the families. Classic and native buckets are shown together: which of them a Prometheus takes is its
@@ -82,6 +83,7 @@ func newMetrics(r prometheus.Registerer, buffered func() float64, tenantSeries b
 		ready:    prometheus.NewGauge(gaugeOpts("ready", "1 while the relay takes new work.")),
 		draining: prometheus.NewGauge(gaugeOpts("draining", "1 from the beginning of a drain to the end.")),
 		goaways:  counterVec("goaways_total", "Peers that were told that the relay goes away.", "role"),
+		links:    newLinkMetrics(),
 		records:  counterVec("accounting_records_total", "Records of the accounting.", "result"),
 	}
 	var failures []error
@@ -89,6 +91,9 @@ func newMetrics(r prometheus.Registerer, buffered func() float64, tenantSeries b
 		m.connections, m.registered, m.inFlight, m.handshakes, m.handshake, m.disconnects, m.refusals, m.limited, m.superseded, m.duplicates,
 		m.joins, m.requests, m.dials, m.dial, m.circuits, m.ends, m.circuit, m.bytes, m.buffered, m.ready, m.draining, m.goaways, m.records,
 	} {
+		failures = append(failures, r.Register(c))
+	}
+	for _, c := range m.links.collectors() {
 		failures = append(failures, r.Register(c))
 	}
 	if tenantSeries {

@@ -100,6 +100,7 @@ type Server struct {
 	mu          sync.Mutex
 	conns       map[*conn]struct{} // admitted ones
 	disconnects []Disconnect       // the latest
+	listeners   map[Listener]struct{}
 }
 
 // New makes a relay that does nothing until Serve.
@@ -123,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 		perKey: newTally[keys.PublicKey](), perTenant: newTally[string](),
 		circuits: newTally[keys.PublicKey](), dialled: newTally[string](),
 		paces: newPaces(), accounting: cfg.Accounting, started: time.Now(), drained: make(chan struct{}),
-		conns: make(map[*conn]struct{}),
+		conns: make(map[*conn]struct{}), listeners: make(map[Listener]struct{}),
 	}
 	var err error
 	if s.metrics, err = newMetrics(cfg.Registry, s.backlogs.held, cfg.TenantSeries); err != nil {
@@ -153,8 +154,15 @@ func (s *Server) Serve(ctx context.Context, l Listener) error {
 	defer cancel()
 	var peers sync.WaitGroup
 	var failure error
+	peers.Go(func() { s.sampleLinks(ctx) })
+	s.serving(l, true)
+	defer s.serving(l, false)
 	for {
 		t, err := l.Accept(ctx)
+		if err != nil && s.draining.Load() {
+			<-ctx.Done() // nobody new, and the others go on until whoever drains has had enough
+			break
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				failure = fmt.Errorf("accept connections: %w", err)
@@ -204,6 +212,17 @@ func (s *Server) admitted() []*conn {
 		list = append(list, c)
 	}
 	return list
+}
+
+// serving notes the listeners for a drain.
+func (s *Server) serving(l Listener, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if yes {
+		s.listeners[l] = struct{}{}
+	} else {
+		delete(s.listeners, l)
+	}
 }
 
 func (s *Server) add(c *conn) {
