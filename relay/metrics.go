@@ -34,7 +34,6 @@ type metrics struct {
 	ready       prometheus.Gauge
 	draining    prometheus.Gauge
 	goaways     *prometheus.CounterVec // by role
-	records     *prometheus.CounterVec // of the accounting, by result
 	links       *linkMetrics
 	tenants     *tenantMetrics // nil: not wanted
 }
@@ -84,12 +83,11 @@ func newMetrics(r prometheus.Registerer, buffered func() float64, tenantSeries b
 		draining: prometheus.NewGauge(gaugeOpts("draining", "1 from the beginning of a drain to the end.")),
 		goaways:  counterVec("goaways_total", "Peers that were told that the relay goes away.", "role"),
 		links:    newLinkMetrics(),
-		records:  counterVec("accounting_records_total", "Records of the accounting.", "result"),
 	}
 	var failures []error
 	for _, c := range []prometheus.Collector{
 		m.connections, m.registered, m.inFlight, m.handshakes, m.handshake, m.disconnects, m.refusals, m.limited, m.superseded, m.duplicates,
-		m.joins, m.requests, m.dials, m.dial, m.circuits, m.ends, m.circuit, m.bytes, m.buffered, m.ready, m.draining, m.goaways, m.records,
+		m.joins, m.requests, m.dials, m.dial, m.circuits, m.ends, m.circuit, m.bytes, m.buffered, m.ready, m.draining, m.goaways,
 	} {
 		failures = append(failures, r.Register(c))
 	}
@@ -139,7 +137,7 @@ func (m *metrics) touch() {
 		m.requests.WithLabelValues(request, resultOK)
 	}
 	for v, values := range map[*prometheus.CounterVec][]string{
-		m.superseded: {causeSameInstance, causeDeadIncumbent}, m.bytes: {toExecutor, toClient}, m.records: {"written", "dropped"}, m.limited: limitNames,
+		m.superseded: {causeSameInstance, causeDeadIncumbent}, m.bytes: {toExecutor, toClient}, m.limited: limitNames,
 	} {
 		for _, value := range values {
 			v.WithLabelValues(value)

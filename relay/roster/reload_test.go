@@ -101,7 +101,7 @@ func TestRunPutsChangesInForceThenTells(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		told := make(chan *keys.Tenants, 10)
-		running.Go(func() { h.Run(ctx, func() { told <- h.Current() }) })
+		running.Go(func() { h.Run(ctx, func() { told <- h.Current() }, func() {}) })
 		synctest.Wait()
 
 		second := newKey(t, keys.Client)

@@ -54,8 +54,8 @@ func Open(dir string, log *slog.Logger) (*Roster, error) {
 func (r *Roster) Current() *keys.Tenants { return r.current.Load() }
 
 // Run follows changes of the files until ctx is done; a change is in force, then onChange is
-// called. A bad file is refused whole, the log says so, and the old one stays in force.
-func (r *Roster) Run(ctx context.Context, onChange func()) {
+// called. A bad file is refused whole, the log says so, the old one stays in force, and onRefused is called.
+func (r *Roster) Run(ctx context.Context, onChange, onRefused func()) {
 	var watching sync.WaitGroup
 	follow := func(file *keys.File[*keys.Tenants], name string) {
 		file.Run(ctx, func(*keys.Tenants) {
@@ -64,6 +64,7 @@ func (r *Roster) Run(ctx context.Context, onChange func()) {
 			onChange()
 		}, func(err error) {
 			r.log.Error("list refused, the old one stays in force", "file", name, "err", err)
+			onRefused()
 		})
 	}
 	watching.Go(func() { follow(r.listed, ListedFile) })
