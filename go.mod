@@ -3,6 +3,7 @@ module github.com/postern-relay/postern
 go 1.26.0
 
 require (
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/creack/pty v1.1.24
 	github.com/docker/go-units v0.5.0
 	github.com/flynn/noise v1.1.0

@@ -32,6 +32,9 @@ with "ready" is printed when a client can connect.`,
 			if err := checkListen(o.listen); err != nil {
 				return err
 			}
+			if err := o.watched.check(); err != nil {
+				return err
+			}
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)
 			}
@@ -60,6 +63,7 @@ with "ready" is printed when a client can connect.`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "UDP address of the relay; port 0 picks a free one")
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; default is DIR/workspace")
 	f.StringVar(&mode, "sandbox-max", "workspace-write", "the most a client may ask for: read-only, workspace-write or full-access")
+	o.watched.add(f)
 	logs.add(cmd)
 	return cmd
 }

@@ -3,15 +3,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 )
 
 func newRelay(std stdio) *cobra.Command {
-	var listen, state, advertise string
+	var o relayOptions
 	var logs logFlags
+	var exempt []string
 	cmd := &cobra.Command{
 		Use:   "relay --state DIR",
 		Short: "Serve as the relay that executors and clients dial",
@@ -20,24 +24,32 @@ read them. The first line on stdout is its address with its pinned key, which
 executors and clients need; the key is made in DIR/relay.key at the first start.
 
 DIR/tenants lists who may use it, and is reread when it changes, and at SIGHUP: edit it, or
-use postern tenant. DIR/enrolled is the relay's own list of join tokens and of who came with one.`,
-		Example: `  postern relay --listen :4433 --state /var/lib/postern-relay --advertise relay.example.org:4433`,
-		Args:    noWords,
-		RunE: func(*cobra.Command, []string) error {
+use postern tenant. DIR/enrolled is the relay's own list of join tokens and of who came with one.
+
+TERM and INT drain it: no new connections and commands, those that run have --drain to end, and
+clients that are cut then come back by themselves when it is up again. A second signal ends it at once.
+
+Each flag may also be given as POSTERN_NAME in the environment, or in the file of --config; the command line goes
+first, then the environment. At SIGHUP log-level is read again from the file; the others need a restart.`,
+		Example: `  postern relay --listen :4433 --state /var/lib/postern-relay --advertise relay.example.org:4433
+  postern relay --config /etc/postern/relay.conf --metrics 127.0.0.1:9464`,
+		Args: noWords,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.logger(std.err)
 			if err != nil {
 				return err
 			}
-			if state == "" {
+			if o.state == "" {
 				return errors.New("--state is missing: name the folder for the key and the lists of tenants")
 			}
-			if err := checkListen(listen); err != nil {
+			if err := o.check(exempt); err != nil {
 				return err
 			}
-			if err := checkAdvertise(advertise); err != nil {
-				return err
+			if o.settings, err = relaySettings(cmd, &logs, log); err != nil {
+				return failed(err)
 			}
-			n, err := openRelay(state, listen, advertise, log)
+			o.log = log
+			n, err := openRelay(o)
 			if err != nil {
 				return failf(exitFailed, "%v", err)
 			}
@@ -54,12 +66,72 @@ use postern tenant. DIR/enrolled is the relay's own list of join tokens and of w
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", ":4433", "UDP address to listen on, IPv6 and IPv4; port 0 picks a free one")
-	f.StringVar(&state, "state", "", "folder for the key and the lists of tenants")
-	f.StringVar(&advertise, "advertise", "", "HOST:PORT under which peers reach this relay")
+	f.StringVar(&o.listen, "listen", ":4433", "UDP address to listen on, IPv6 and IPv4; port 0 picks a free one")
+	f.StringVar(&o.state, "state", "", "folder for the key and the lists of tenants")
+	f.StringVar(&o.advertise, "advertise", "", "HOST:PORT under which peers reach this relay")
+	f.DurationVar(&o.drain, "drain", 10*time.Second, "how long what runs may go on when the relay is to end")
+	f.StringVar(&o.accounting, "accounting", "", "write a JSON line for each circuit into this file, and for each 5 minutes of a long one (default: none)")
+	f.BoolVar(&o.tenantSeries, "tenant-metrics", false, "also show metrics with the names of tenants")
+	f.StringArrayVar(&exempt, "exempt", nil, "network, such as 192.0.2.0/24, to which the limits for strangers of one address do not apply; may be repeated")
+	o.watched.add(f)
 	logs.add(cmd)
+	withSettings(cmd)
 	cmd.AddCommand(newRelayRekey(std))
 	return cmd
+}
+
+// check finds what is wrong on any machine, before a key is made.
+func (o *relayOptions) check(exempt []string) error {
+	if err := checkListen(o.listen); err != nil {
+		return err
+	}
+	if err := checkAdvertise(o.advertise); err != nil {
+		return err
+	}
+	if o.drain < 0 {
+		return fmt.Errorf("--drain %v: a time cannot be negative", o.drain)
+	}
+	for _, text := range exempt {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("--exempt %q: want a network such as 192.0.2.0/24", text)
+		}
+		o.exempt = append(o.exempt, prefix)
+	}
+	return o.watched.check()
+}
+
+// relaySettings is what SIGHUP rereads of the settings file; nil where there is none.
+func relaySettings(cmd *cobra.Command, logs *logFlags, log *slog.Logger) (func() error, error) {
+	path := cmd.Flags().Lookup("config").Value.String()
+	if path == "" {
+		return nil, nil
+	}
+	known, err := readSettings(path)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		now, err := readSettings(path)
+		if err != nil {
+			return err
+		}
+		for _, name := range changedSettings(known, now) {
+			if name != "log-level" {
+				log.Warn("a setting has changed that needs a restart", "setting", name)
+				continue
+			}
+			for _, s := range now {
+				if s.name == name {
+					if err := logs.setLevel(s.value); err != nil {
+						return fmt.Errorf("%s:%d: %w", path, s.line, err)
+					}
+				}
+			}
+		}
+		known = now
+		return nil
+	}, nil
 }
 
 // checkListen and checkAdvertise find what is no address on any machine, before a key is made.

@@ -27,6 +27,18 @@ func buildVersion() string {
 	return "(devel)"
 }
 
+// buildRevision is the commit that the build was made of, "unknown" where nothing tells.
+func buildRevision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return "unknown"
+}
+
 func newVersion(std stdio) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

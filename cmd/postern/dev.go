@@ -20,6 +20,7 @@ type devOptions struct {
 	listen     string
 	workspaces []string
 	max        wire.SandboxMode
+	watched    observation // of the relay
 	log        *slog.Logger
 }
 
@@ -54,7 +55,7 @@ func openDev(o devOptions) (_ *devNode, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.relay, err = openRelay(filepath.Join(dir, "relay"), o.listen, "", o.log); err != nil {
+	if n.relay, err = openRelay(relayOptions{state: filepath.Join(dir, "relay"), listen: o.listen, watched: o.watched, log: o.log}); err != nil {
 		return nil, err
 	}
 	// The port may be another one each time, so the entry is replaced, not added.

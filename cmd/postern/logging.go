@@ -9,7 +9,10 @@ import (
 )
 
 // logFlags are --log-level and --log-format of the daemons.
-type logFlags struct{ level, format string }
+type logFlags struct {
+	level, format string
+	current       slog.LevelVar
+}
 
 func (f *logFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -17,11 +20,10 @@ func (f *logFlags) add(cmd *cobra.Command) {
 }
 
 func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.level)); err != nil {
-		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.level)
+	if err := f.setLevel(f.level); err != nil {
+		return nil, err
 	}
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: &f.current}
 	switch f.format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, o)), nil
@@ -29,4 +31,14 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(w, o)), nil
 	}
 	return nil, fmt.Errorf("--log-format %q: want text or json", f.format)
+}
+
+// setLevel may be called while the logger is in use.
+func (f *logFlags) setLevel(text string) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("--log-level %q: want debug, info, warn or error", text)
+	}
+	f.current.Set(level)
+	return nil
 }
