@@ -12,7 +12,7 @@ type Tenant struct {
 // TenantLimits bounds what the members of a tenant use together. Zero: none set, so the relay's own limits hold alone.
 type TenantLimits struct {
 	Connections int // open connections of members
-	Executors   int // executors that may be enrolled
+	Executors   int // executors that may be registered at a time
 	Circuits    int // open circuits between members
 	Bytes       int // that its circuits carry in a second, both ways together
 	Handshakes  int // of its members in a second

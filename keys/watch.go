@@ -31,6 +31,7 @@ type File[T any] struct {
 	seen    fileID            // the file as last read
 	settled bool              // whether a later change is certain to show in the identity
 	sum     [sha256.Size]byte // of the content last read, good or bad
+	emptied bool              // it was empty at the last look, and that is not in force yet
 	failure string            // the error last reported while the file could not be read, else ""
 }
 
@@ -183,6 +184,11 @@ func (f *File[T]) look() (changed bool, err error) {
 	case err != nil:
 		return changed, f.fail(err)
 	}
+	if len(read.content) == 0 && !f.emptied && f.sum != sha256.Sum256(nil) {
+		f.emptied = true // an editor may be about to write it: what is still empty the next time is meant
+		return changed, nil
+	}
+	f.emptied = false
 	if !f.remember(read) {
 		return changed, nil
 	}

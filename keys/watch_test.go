@@ -94,6 +94,21 @@ func TestWatchedFileFollowsGoodChangesOnly(t *testing.T) {
 	}
 }
 
+// An editor that rewrites a file in place empties it first: nobody is thrown out for that.
+func TestFileThatIsEmptyForAMomentShutsNobodyOut(t *testing.T) {
+	t.Parallel()
+	alice, bob := fixedKey(t, Client, 1).String()+"\n", fixedKey(t, Client, 2).String()+"\n"
+	w := newWatched(t, alice)
+	nothing := func(*AuthorizedClients) { t.Error("an empty file was taken at its first sight") }
+	w.write("")
+	w.poll(nothing, func(err error) { t.Error(err) })
+	w.write(alice + bob)
+	w.look("written at last", 1, 0, 2)
+	w.write("")
+	w.poll(nothing, func(err error) { t.Error(err) })
+	w.look("empty and meant so", 2, 0, 0)
+}
+
 // TestWatchedFileSeesAChangeThatItsTimesHide: a change within the tick of the file clock, of the same size and with the times
 // set back, shows in nothing but the content.
 func TestWatchedFileSeesAChangeThatItsTimesHide(t *testing.T) {

@@ -149,7 +149,8 @@ func (c *conn) supersede() {
 // circuitEnded is called once for each circuit that was counted.
 func (c *conn) circuitEnded() {
 	if c.circuits.Add(-1) == 0 && c.replaced.Load() {
-		c.close(superseded())
+		// Closing drops what is on its way: the last bytes of the circuit get the time to arrive.
+		time.AfterFunc(lingerTimeout, func() { c.close(superseded()) })
 	}
 }
 

@@ -38,6 +38,12 @@ func (e *joinError) Error() string { return e.err.Error() }
 // is counted and on disk when it returns. A key that has joined with the same token before gets
 // what it got then.
 func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (keys.Member, JoinResult, *wire.Error) {
+	// Strangers cost no more than a look: the file is read for those only who would be admitted.
+	if _, _, err := decide(r.listed.Current(), r.Current(), key, name, proof); err != nil {
+		if refusal, refused := errors.AsType[*joinError](err); refused {
+			return keys.Member{}, refusal.result, refusal.err
+		}
+	}
 	var again bool
 	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		member, known, err := decide(r.listed.Current(), current, key, name, proof)
@@ -73,7 +79,9 @@ func decide(listed, current *keys.Tenants, key keys.PublicKey, name string, proo
 	}
 	join, found := current.Join(keys.TokenID(proof.Token))
 	hash := keys.HashJoinSecret(keys.TokenID(proof.Token), proof.Secret)
-	if subtle.ConstantTimeCompare(hash[:], join.Hash[:]) != 1 || !found {
+	_, known = current.Lookup(join.By)
+	withdrawn := !join.By.IsZero() && !known // with the client that made it
+	if subtle.ConstantTimeCompare(hash[:], join.Hash[:]) != 1 || !found || withdrawn {
 		return refuse(JoinUnknown, wire.CodeToken, "the relay does not know this join token: it may have been withdrawn, or made for another relay")
 	}
 	old, member := current.Lookup(key)

@@ -220,3 +220,16 @@ func TestFailingDiskGrantsNothing(t *testing.T) {
 	}
 	h.come(tok, key, "builder", roster.Joined)
 }
+
+// A stolen client key must not leave tokens behind that let machines in after it was removed.
+func TestTokenGoesWithTheClientThatMadeIt(t *testing.T) {
+	h, alice, bob := two(t)
+	tok := h.add(alice, "*", 2)
+	h.come(tok, newKey(t, keys.Executor), "before", roster.Joined)
+	h.relist("tenant acme", "tenant other", line(bob))
+	_, err := h.come(tok, newKey(t, keys.Executor), "after", roster.JoinUnknown)
+	wantRefused(t, "a token whose maker was removed", err, wire.CodeToken)
+	if h.used(tok) != 1 {
+		t.Errorf("%d uses, want 1", h.used(tok))
+	}
+}
