@@ -110,6 +110,13 @@ func (l *Local) As(c Caller) *Local { return &Local{table: l.table, caller: c} }
 // Close ends every command, of all principals, and waits until nothing of them is left.
 func (l *Local) Close() error { return l.table.close() }
 
+// Count is how many commands run, and how many ids are remembered, those of running commands included.
+func (l *Local) Count() (running, remembered int) {
+	l.table.mu.Lock()
+	defer l.table.mu.Unlock()
+	return l.table.running, l.table.count
+}
+
 // Epoch is the state epoch: made with the state folder, or with this process where there is none.
 func (l *Local) Epoch() wire.ID { return l.table.epoch }
 

@@ -54,6 +54,13 @@ func (r *registered) wait(ctx context.Context) (wire.Transport, error) {
 	}
 }
 
+// Registered reports whether the executor is registered with its relay now.
+func (e *Executor) Registered() bool {
+	e.registered.mu.Lock()
+	defer e.registered.mu.Unlock()
+	return e.registered.current != nil
+}
+
 // Follow asks the relay to admit next beside this executor's key, under its name: the key that is going to
 // replace it. It waits until the executor is registered. To ask again changes nothing. A refusal is a *wire.Error.
 func (e *Executor) Follow(ctx context.Context, next keys.PublicKey) error {

@@ -43,6 +43,8 @@ DIR/execs has the ids of all commands that were ever started, so that none start
 the results and output of recent ones. A folder that is restored from a copy has forgotten what
 was started since; a copy on another machine can start a command a second time.
 
+Each flag may also be given as POSTERN_NAME in the environment, or in the file of --config.
+
 Commands work in the workspaces. --sandbox-max is the most that a client may ask for:
 read-only, workspace-write, or full-access, which is no sandbox at all.`,
 		Example: `  postern executor --join - --state /var/lib/postern-executor --workspace /srv/build
@@ -69,6 +71,9 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			}
 			if o.state == "" {
 				return fmt.Errorf("--state is missing: name the folder for the key and the list of clients")
+			}
+			if err := o.watched.check(); err != nil {
+				return err
 			}
 			if err := o.checkRelay(); err != nil {
 				return err
@@ -122,7 +127,10 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	limits.add(f)
 	o.keep.add(f)
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")
+	f.StringVar(&o.textfile, "metrics-file", "", "write metrics into this file every 15 s, for node_exporter's textfile collector (NAME.prom)")
+	o.watched.add(f)
 	logs.add(cmd)
+	withSettings(cmd)
 	cmd.AddCommand(newExecutorRekey(std))
 	return cmd
 }

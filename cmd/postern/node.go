@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/postern-relay/postern/executor"
@@ -43,6 +44,8 @@ type executorOptions struct {
 	backoff     quicconn.Backoff // the zero value is for production
 	log         *slog.Logger
 	environment []string
+	watched     observation
+	textfile    string // for the metrics; empty: none
 }
 
 // keepOptions say what an executor keeps of execs; zero fields are the defaults of executor.LocalConfig.
@@ -84,8 +87,12 @@ type executorNode struct {
 	launcher *sandbox.Launcher
 	backend  *executor.Local
 	ids      *identities
+	registry *prometheus.Registry
+	monitor  *monitor
+	textfile string
 	log      *slog.Logger
 
+	name    string
 	relayMu sync.Mutex
 	relay   relayFile
 }
@@ -99,7 +106,7 @@ const authorizedComment = `# Who may run commands here, one client key a line:
 
 // openExecutor joins first where that is wanted, for which ctx bounds the wait.
 func openExecutor(ctx context.Context, o executorOptions) (_ *executorNode, err error) {
-	n := &executorNode{log: o.log}
+	n := &executorNode{log: o.log, registry: newRegistry("executor"), textfile: o.textfile}
 	if n.state, err = openState(o.state); err != nil {
 		return nil, err
 	}
@@ -140,8 +147,13 @@ func openExecutor(ctx context.Context, o executorOptions) (_ *executorNode, err 
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := executor.NewMetrics(n.registry)
+	if err != nil {
+		return nil, err
+	}
 	n.backend, err = executor.NewLocal(executor.LocalConfig{
-		Runner: executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max, View: o.view, Limits: o.limits,
+		Metrics: metrics,
+		Runner:  executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max, View: o.view, Limits: o.limits,
 		Environ: o.environment, Log: o.log,
 		State: n.state.path, Keep: o.keep.results, LogBytes: int64(o.keep.perExec), StoreBytes: int64(o.keep.total),
 		MaxExecs: o.keep.maxExecs, MaxAbsence: o.keep.maxAbsence,
@@ -156,10 +168,64 @@ func openExecutor(ctx context.Context, o executorOptions) (_ *executorNode, err 
 				return quicconn.Dial(ctx, o.relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
 			},
 			Registered: o.registered, RelayKeyReplaced: n.relayKeyReplaced,
-			Backoff: o.backoff, Software: software(), Log: o.log,
+			Backoff: o.backoff, Software: software(), Log: o.log, Metrics: metrics,
 		}
 	}}
-	return n, n.ids.open()
+	if err := n.ids.open(); err != nil {
+		return nil, err
+	}
+	o.watched.registry, o.watched.ready, o.watched.status = n.registry, n.ready, n.status
+	n.monitor, err = o.watched.open(o.log)
+	return n, err
+}
+
+// ready is nil while clients can come.
+func (n *executorNode) ready() error {
+	registered := false
+	n.ids.each(func(e *executor.Executor) { registered = registered || e.Registered() })
+	if !registered {
+		return errors.New("not registered with the relay")
+	}
+	return nil
+}
+
+// executorStatus is what an executor does at the moment. It names nobody.
+type executorStatus struct {
+	Registered bool   `json:"registered"`
+	Name       string `json:"name"`
+	Relay      string `json:"relay"`
+	Commands   int    `json:"commands"` // that run
+	Remembered int    `json:"remembered"`
+}
+
+func (n *executorNode) status() any {
+	running, remembered := n.backend.Count()
+	return executorStatus{Registered: n.ready() == nil, Name: n.name, Relay: n.pinned().Address(), Commands: running, Remembered: remembered}
+}
+
+// textfileEvery is how often the file of metrics is written anew.
+const textfileEvery = 15 * time.Second
+
+// writeTextfile keeps a file for node_exporter's textfile collector up to date: an executor is where no Prometheus reaches.
+func (n *executorNode) writeTextfile(ctx context.Context) {
+	if n.textfile == "" {
+		return
+	}
+	failing := false
+	ticker := time.NewTicker(textfileEvery)
+	defer ticker.Stop()
+	for {
+		err := prometheus.WriteToTextfile(n.textfile, n.registry)
+		if err != nil && !failing {
+			n.log.Error("the file of metrics cannot be written", "err", err)
+		}
+		failing = err != nil
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // chooseRelay is the relay that was named, under the key that has replaced the named one, or the one that was joined.
@@ -173,7 +239,8 @@ func (n *executorNode) chooseRelay(o *executorOptions) error {
 			}
 		}
 	}
-	if o.name = cmp.Or(o.name, n.relay.name); o.relay == (keys.RelayURL{}) || o.name == "" {
+	n.name = cmp.Or(o.name, n.relay.name)
+	if o.name = n.name; o.relay == (keys.RelayURL{}) || o.name == "" {
 		return errors.New("executor without a relay or a name")
 	}
 	return nil
@@ -223,6 +290,7 @@ func (n *executorNode) run(ctx context.Context, reload <-chan os.Signal) error {
 			return
 		case <-ctx.Done():
 		}
+		notifyStopping()
 		n.backend.Close()
 		settling, done := context.WithTimeout(serving, settleTime)
 		defer done()
@@ -232,12 +300,15 @@ func (n *executorNode) run(ctx context.Context, reload <-chan os.Signal) error {
 		for {
 			select {
 			case <-reload:
-				n.reload()
+				notifyReloading(n.reload)
 			case <-serving.Done():
 				return
 			}
 		}
 	})
+	tasks.Go(func() { n.writeTextfile(serving) })
+	tasks.Go(func() { keepWatchdog(serving, func() { n.backend.Count() }) })
+	notifyReady()
 	n.ids.run(serving)
 	leave()
 	tasks.Wait()
@@ -265,6 +336,7 @@ func (n *executorNode) probe(ctx context.Context, o executorOptions) sandbox.Rep
 }
 
 func (n *executorNode) close() {
+	n.monitor.close()
 	if n.backend != nil {
 		n.backend.Close()
 	}
