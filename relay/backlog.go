@@ -163,7 +163,7 @@ func (s *splice) readAhead(queue *backlog, from wire.Stream) {
 	for {
 		chunk, err := readChunk(from)
 		if len(chunk) > 0 {
-			s.carry(count, len(chunk))
+			s.carry(from, count, len(chunk))
 			if !queue.put(append([]byte(nil), chunk...)) {
 				err = io.ErrClosedPipe
 			}

@@ -134,7 +134,7 @@ func (s *Server) splice(client, executor *conn, near, far wire.Stream, id uint64
 	sp := &splice{
 		client: near, executor: far, stall: s.limits.Stall, backlogs: &s.backlogs,
 		countUp: count(&m.up, up, tenantUp), countDown: count(&m.down, down, tenantDown),
-		rate: s.paces.carry(client.tenant, s.tenantLimits(client.tenant).Bytes), limited: held.Inc,
+		pace: s.paces.carry(client.tenant, s.tenantBytes), limited: held.Inc,
 	}
 	code := sp.run(client.transport.Context(), executor.transport.Context())
 	m.end(codeName(code))

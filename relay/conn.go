@@ -27,6 +27,7 @@ type conn struct {
 	circuits  atomic.Int64   // on an executor's connection
 	replaced  atomic.Bool    // by a newer one: it ends with its last circuit
 	warned    atomic.Int64   // when it was last told of a second machine, Unix seconds
+	leaving   atomic.Bool    // it was told that the relay goes away
 	streams   sync.WaitGroup // goroutines beside the control loop
 
 	sampled sampled
@@ -252,6 +253,9 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	if !c.admittedBy(s.roster.Current()) {
 		c.revoke()
 	}
+	if s.draining.Load() { // the drain may have begun just before add, and has not seen c
+		c.goaway(spread(len(s.admitted())))
+	}
 	c.streams.Go(func() { streams(ctx) })
 	reason := c.converse()
 	c.close(reason)
@@ -383,6 +387,8 @@ func (s *Server) tenantLimits(tenant string) keys.TenantLimits {
 	t, _ := s.roster.Current().Tenant(tenant)
 	return t.Limits
 }
+
+func (s *Server) tenantBytes(tenant string) int { return s.tenantLimits(tenant).Bytes }
 
 func (c *conn) revoke() {
 	c.log.Info("peer is not admitted any more", "code", wire.CodeUnauthorized)

@@ -31,11 +31,7 @@ func (s *Server) Drain(ctx context.Context) {
 	over := spread(len(peers))
 	s.log.Info("draining", "peers", len(peers), "circuits", s.open.Load(), "spread", over.Round(time.Millisecond))
 	for _, c := range peers {
-		wait := time.Duration(0)
-		if over > 0 {
-			wait = rand.N(over)
-		}
-		c.goaway(wait)
+		c.goaway(over)
 	}
 	if s.open.Load() == 0 {
 		return
@@ -62,8 +58,16 @@ func (s *Server) stopAccepting() {
 // Draining reports whether the relay takes no new work.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// goaway tells the peer that the connection is going to end, and how long to wait then.
-func (c *conn) goaway(wait time.Duration) {
+// goaway tells the peer, once, that the connection is going to end, and to wait then for a part of the time over which
+// all peers should come back.
+func (c *conn) goaway(over time.Duration) {
+	if c.leaving.Swap(true) {
+		return
+	}
+	wait := time.Duration(0)
+	if over > 0 {
+		wait = rand.N(over)
+	}
 	c.server.metrics.goaways.WithLabelValues(roleName(c.role)).Inc()
 	c.say(&wire.HopGoaway{Code: wire.CodeShutdown, Text: "the relay is shutting down", WaitMillis: uint64(wait / time.Millisecond)})
 }

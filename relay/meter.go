@@ -33,6 +33,8 @@ func (s *Server) newMeter(circuit uint64, client, executor *conn) *meter {
 		Relay: s.relayName(), Tenant: client.tenant, Client: client.key.String(), Executor: executor.key.String(),
 		Circuit: circuit, Start: m.begun.UTC(),
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.timer = time.AfterFunc(accounting.Interval, m.tick)
 	return m
 }

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -13,82 +12,155 @@ import (
 // what others use takes nothing from it.
 type paces struct {
 	mu         sync.Mutex
-	bytes      map[string]*rate.Limiter
+	bytes      map[string]*pace
 	handshakes map[string]*rate.Limiter
 }
 
 func newPaces() *paces {
-	return &paces{bytes: make(map[string]*rate.Limiter), handshakes: make(map[string]*rate.Limiter)}
+	return &paces{bytes: make(map[string]*pace), handshakes: make(map[string]*rate.Limiter)}
 }
 
 // burstBytes is what a tenant may send at once: a quarter of a second's worth, and never less than a
 // few chunks, since a circuit takes tokens for a whole one.
 func burstBytes(perSecond int) int { return max(perSecond/4, 4*copyBuffer) }
 
-// carry is the limiter of a tenant's circuits, nil for none.
-func (p *paces) carry(tenant string, perSecond int) *rate.Limiter {
-	return p.limiter(p.bytes, tenant, perSecond, burstBytes(perSecond))
+// carry is the pace of a tenant's circuits. A tenant without a rate has one too: it may get a rate while they go on. perSecond
+// is asked under the lock, so that what was read before a reload is not in force after it.
+func (p *paces) carry(tenant string, perSecond func(tenant string) int) *pace {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.bytes[tenant]
+	if c == nil {
+		c = new(pace)
+		p.bytes[tenant] = c
+	}
+	c.set(perSecond(tenant))
+	return c
+}
+
+// adjust gives all circuits that go on the rates of now, and drops the tenants that are gone.
+func (p *paces) adjust(there func(tenant string) bool, perSecond func(tenant string) int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for tenant, c := range p.bytes {
+		c.set(perSecond(tenant))
+		if !there(tenant) {
+			delete(p.bytes, tenant)
+		}
+	}
+	for tenant := range p.handshakes {
+		if !there(tenant) {
+			delete(p.handshakes, tenant)
+		}
+	}
 }
 
 // handshake reports whether one more handshake of a tenant's member is within its rate; twice as many may
 // come at once.
 func (p *paces) handshake(tenant string, perSecond int) bool {
-	l := p.limiter(p.handshakes, tenant, perSecond, 2*perSecond)
-	return l == nil || l.Allow()
-}
-
-// limiter is the one for a tenant, at the rate that its line says now.
-func (p *paces) limiter(of map[string]*rate.Limiter, tenant string, perSecond, burst int) *rate.Limiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := of[tenant]
-	switch {
-	case perSecond <= 0:
-		if l != nil { // whoever has it waits no more
-			l.SetLimit(rate.Inf)
-			delete(of, tenant)
-		}
-		return nil
-	case l == nil:
-		l = rate.NewLimiter(rate.Limit(perSecond), burst)
-		of[tenant] = l
-	case l.Limit() != rate.Limit(perSecond):
+	if perSecond <= 0 {
+		delete(p.handshakes, tenant)
+		return true
+	}
+	l := p.handshakes[tenant]
+	if l == nil {
+		l = rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
+		p.handshakes[tenant] = l
+	} else if l.Limit() != rate.Limit(perSecond) {
 		l.SetLimit(rate.Limit(perSecond))
-		l.SetBurst(burst)
+		l.SetBurst(2 * perSecond)
 	}
-	return l
+	return l.Allow()
 }
 
-// forget drops tenants that are gone.
-func (p *paces) forget(there func(tenant string) bool) {
+// pace is the rate of one tenant's circuits, which all of them share. The zero value has none.
+type pace struct {
+	mu        sync.Mutex
+	perSecond int
+	limiter   *rate.Limiter // nil: none
+	changed   chan struct{} // closed when limiter is not in force any more
+}
+
+// set changes the rate, which acts at once on those who wait. Zero lifts it.
+func (p *pace) set(perSecond int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, of := range []map[string]*rate.Limiter{p.bytes, p.handshakes} {
-		for tenant := range of {
-			if !there(tenant) {
-				delete(of, tenant)
-			}
-		}
-	}
-}
-
-// take waits until n bytes are within the rate of l, nil for none, or until ctx ends. limited is called
-// before it waits.
-func take(ctx context.Context, l *rate.Limiter, n int, limited func()) {
-	if l == nil || n == 0 {
+	if perSecond == p.perSecond {
 		return
 	}
-	burst := l.Burst()
-	for n > 0 {
-		part := min(n, burst)
-		n -= part
-		if math.IsInf(float64(l.Limit()), 1) {
+	p.perSecond, p.limiter = perSecond, nil
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	if perSecond > 0 {
+		p.limiter = rate.NewLimiter(rate.Limit(perSecond), burstBytes(perSecond))
+		p.changed = make(chan struct{})
+	}
+}
+
+func (p *pace) current() (l *rate.Limiter, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limiter, p.changed
+}
+
+// lookEvery is how often who waits for its pace looks whether it still has a reason to.
+const lookEvery = 100 * time.Millisecond
+
+// take waits until n bytes, at most a chunk, are within the rate, ctx ends, or gone reports true. Those who wait are served in
+// the order in which they came: a small message waits for one chunk of each other circuit at most. limited is called before it waits.
+func (p *pace) take(ctx context.Context, n int, gone func() bool, limited func()) {
+	for told := false; ; told = true {
+		l, changed := p.current()
+		if l == nil || n == 0 {
 			return
 		}
-		if !l.AllowN(time.Now(), part) {
+		place := l.ReserveN(time.Now(), n)
+		wait := place.Delay()
+		if wait <= 0 {
+			return
+		}
+		if !told {
 			limited()
-			if l.WaitN(ctx, part) != nil {
-				return // the circuit is over
+		}
+		switch p.wait(ctx, wait, changed, gone) {
+		case paceDue:
+			return
+		case paceOver:
+			place.Cancel()
+			return
+		}
+	}
+}
+
+// How a wait has ended.
+type paceEnd int
+
+const (
+	paceDue     paceEnd = iota // the bytes are within the rate now
+	paceOver                   // the circuit is
+	paceChanged                // there is another rate
+)
+
+func (p *pace) wait(ctx context.Context, wait time.Duration, changed <-chan struct{}, gone func() bool) paceEnd {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		select {
+		case <-due.C:
+			return paceDue
+		case <-changed:
+			return paceChanged
+		case <-ctx.Done():
+			return paceOver
+		case <-look.C:
+			if gone() {
+				return paceOver
 			}
 		}
 	}

@@ -197,11 +197,8 @@ func (s *Server) Recheck() {
 		_, ok := current.Tenant(tenant)
 		return ok
 	}
-	s.paces.forget(there)
 	s.metrics.tenants.forget(there)
-	for _, t := range current.All() { // circuits that go on get the new rate
-		s.paces.carry(t.Name, t.Limits.Bytes)
-	}
+	s.paces.adjust(there, s.tenantBytes)
 }
 
 func (s *Server) admitted() []*conn {

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -24,8 +22,8 @@ type splice struct {
 	stall            time.Duration // longest time without progress of one write
 	// countUp and countDown are told of the bytes of a direction, countUp of those to the executor.
 	countUp, countDown func(n int)
-	rate               *rate.Limiter // of the tenant; nil: none
-	limited            func()        // the rate holds a chunk back
+	pace               *pace  // of the tenant
+	limited            func() // the pace holds a chunk back
 
 	ctx       context.Context // ends with the circuit
 	cancel    context.CancelFunc
@@ -71,9 +69,30 @@ func (s *splice) run(connections ...context.Context) wire.Code {
 
 // carry counts a chunk that was read, and holds it back to the tenant's rate. What the sender may send
 // meanwhile is up to QUIC's windows.
-func (s *splice) carry(count func(n int), n int) {
+func (s *splice) carry(from wire.Stream, count func(n int), n int) {
 	count(n)
-	take(s.ctx, s.rate, n, s.limited)
+	looked := false
+	s.pace.take(s.ctx, n, func() bool {
+		looked = true
+		return wasReset(from)
+	}, s.limited)
+	if looked {
+		_ = from.SetReadDeadline(time.Time{}) // the next read says what is wrong
+	}
+}
+
+// wasReset looks whether the sender has given up, which nobody else reads while its chunk is held back. A read
+// whose deadline has passed returns a reset, but no byte.
+func wasReset(from wire.Stream) bool {
+	if err := from.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		return true
+	}
+	n, err := from.Read(make([]byte, 1))
+	if n > 0 { // a stream that breaks its word: what it gave is lost, so nothing may follow
+		from.Reset(wire.CodeInternal)
+		return true
+	}
+	return err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 func (s *splice) reset(code wire.Code) {
@@ -86,7 +105,7 @@ func (s *splice) reset(code wire.Code) {
 func (s *splice) copy(to, from wire.Stream, count func(n int)) outcome {
 	for {
 		chunk, readErr := readChunk(from)
-		s.carry(count, len(chunk))
+		s.carry(from, count, len(chunk))
 		rest, writeErr := s.tryWrite(to, chunk)
 		if len(rest) > 0 && writeErr == nil && readErr == nil {
 			rest = append([]byte(nil), rest...)

@@ -39,6 +39,7 @@ type Relay struct {
 	t       testing.TB
 	limits  relay.Limits
 	log     *slog.Logger
+	more    func(*relay.Config) // nil: nothing
 	address string // on loopback; "" in memory
 	run     *running
 
@@ -94,6 +95,25 @@ func ServeLogged(t testing.TB, l relay.Listener, limits relay.Limits, log *slog.
 	return r
 }
 
+// ServeWith is Serve with what more sets in the relay's configuration.
+func ServeWith(t testing.TB, l relay.Listener, more func(*relay.Config)) *Relay {
+	t.Helper()
+	r := prepare(t, relay.Limits{})
+	r.more = more
+	r.start(l)
+	return r
+}
+
+// StartWith is Start with what more sets in the relay's configuration.
+func StartWith(t testing.TB, more func(*relay.Config)) *Relay {
+	t.Helper()
+	r := prepare(t, relay.Limits{})
+	r.more = more
+	r.address = "127.0.0.1:0"
+	r.Restart()
+	return r
+}
+
 func prepare(t testing.TB, limits relay.Limits) *Relay {
 	t.Helper()
 	key, err := keys.Generate(keys.Relay)
@@ -113,7 +133,11 @@ func prepare(t testing.TB, limits relay.Limits) *Relay {
 func (r *Relay) start(l relay.Listener) {
 	r.t.Helper()
 	r.Metrics = prometheus.NewPedanticRegistry()
-	server, err := relay.New(relay.Config{Keys: r.keys, Roster: r.roster, Log: r.log, Registry: r.Metrics, Limits: r.limits})
+	cfg := relay.Config{Keys: r.keys, Roster: r.roster, Log: r.log, Registry: r.Metrics, Limits: r.limits}
+	if r.more != nil {
+		r.more(&cfg)
+	}
+	server, err := relay.New(cfg)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -141,6 +165,14 @@ func (c *crashing) Accept(ctx context.Context) (wire.Transport, error) {
 		}
 	}
 	return t, err
+}
+
+// Drain refuses newcomers at once where the listener can.
+func (c *crashing) Drain() error {
+	if d, ok := c.Listener.(interface{ Drain() error }); ok {
+		return d.Drain()
+	}
+	return nil
 }
 
 // Address is where the relay listens, as host:port; "" in memory.
@@ -194,6 +226,25 @@ func (r *Relay) MoveUnchecked(tenant string, key keys.PublicKey, name string) {
 	r.t.Helper()
 	r.edit(func() { r.peers[key] = listed{tenant, name} })
 }
+
+// RemoveTenant takes a tenant with all its members from the list.
+func (r *Relay) RemoveTenant(tenant string) {
+	r.t.Helper()
+	r.change(func() {
+		delete(r.bounds, tenant)
+		for key, l := range r.peers {
+			if l.tenant == tenant {
+				delete(r.peers, key)
+			}
+		}
+	})
+}
+
+// Drain is that of the relay's server.
+func (r *Relay) Drain(ctx context.Context) { r.run.server.Drain(ctx) }
+
+// Status is that of the relay's server.
+func (r *Relay) Status() relay.Status { return r.run.server.Status() }
 
 // Roster is who is admitted, with what the relay has enrolled itself.
 func (r *Relay) Roster() *roster.Roster { return r.roster }
@@ -251,7 +302,10 @@ func (r *Relay) write() {
 			sections[tenant] = new(strings.Builder)
 			fmt.Fprintf(sections[tenant], "tenant %s", tenant)
 			limits := r.bounds[tenant]
-			for name, n := range map[string]int{"conns": limits.Connections, "execs": limits.Executors, "circuits": limits.Circuits} {
+			for name, n := range map[string]int{
+				"conns": limits.Connections, "execs": limits.Executors, "circuits": limits.Circuits,
+				"bytes/s": limits.Bytes, "handshakes/s": limits.Handshakes,
+			} {
 				if n != 0 {
 					fmt.Fprintf(sections[tenant], " %s=%d", name, n)
 				}
