@@ -98,6 +98,22 @@ func (m *HopWelcome) check() error {
 	return nil
 }
 
+// HopNextKey tells a peer that is connected what HopWelcome.NextRelay tells one that comes: the key that is
+// going to replace the relay's.
+type HopNextKey struct {
+	Key Bytes32 `cbor:"2,keyasint"`
+}
+
+// Type is TypeHopNextKey.
+func (*HopNextKey) Type() Type { return TypeHopNextKey }
+
+func (m *HopNextKey) check() error {
+	if m.Key == [32]byte{} {
+		return errors.New("no next relay key")
+	}
+	return nil
+}
+
 // HopNotice is something that the relay tells a peer which has no effect on the connection, such
 // as that another machine came with its key.
 type HopNotice struct {

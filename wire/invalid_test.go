@@ -249,6 +249,7 @@ func fields(change func(sample, what, says string, changes refMap)) {
 		{"hop hello full", "join without a token", "join", refMap{5: refMap{2: seq(1, 32), 3: seq(1, 32)}}},
 		{"hop hello full", "join with a short secret", "", refMap{5: refMap{1: seq(1, 16), 2: seq(1, 31), 3: seq(1, 32)}}},
 		{"hop goaway full", "no code", "code", refMap{2: 0}},
+		{"hop next key", "no key", "key", refMap{2: make([]byte, 32)}},
 		{"hop notice full", "no code", "code", refMap{2: 0}},
 		{"welcome full", "zeros as the next key", "key", refMap{10: make([]byte, 32)}},
 		{"welcome full", "zeros as the previous key", "key", refMap{11: make([]byte, 32)}},

@@ -173,6 +173,7 @@ func samples() []sample {
 		{"hop goaway full", &HopGoaway{Code: CodeShutdown, Text: "restart", WaitMillis: 1500}, refMap{1: 84, 2: 23, 3: "restart", 4: 1500}, nil},
 		{"hop notice minimal", &HopNotice{Code: CodeDuplicate}, refMap{1: 85, 2: 11}, nil},
 		{"hop notice full", &HopNotice{Code: CodeDuplicate, Text: "a clone"}, refMap{1: 85, 2: 11, 3: "a clone"}, nil},
+		{"hop next key", &HopNextKey{Key: key}, refMap{1: 86, 2: key[:]}, nil},
 		{"reply minimal", &Reply{}, refMap{1: 112}, nil},
 		{"reply full", &Reply{Code: CodeBusy, Text: "later", RetryMillis: 250}, refMap{1: 112, 2: 6, 3: "later", 4: 250}, nil},
 		{"list executors", &ListExecutors{}, refMap{1: 113}, nil},

@@ -38,6 +38,7 @@ const (
 	TypeHopPong    Type = 83
 	TypeHopGoaway  Type = 84
 	TypeHopNotice  Type = 85
+	TypeHopNextKey Type = 86
 
 	TypeDial      Type = 96
 	TypeIncoming  Type = 97
@@ -110,6 +111,8 @@ func newMessage(t Type) Message {
 		return new(HopGoaway)
 	case TypeHopNotice:
 		return new(HopNotice)
+	case TypeHopNextKey:
+		return new(HopNextKey)
 	case TypeDial:
 		return new(Dial)
 	case TypeIncoming:

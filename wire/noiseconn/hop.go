@@ -21,7 +21,10 @@ type Hop struct {
 	// Notice is told what the relay says that has no effect on the connection. Set it before Run, whose
 	// reading goroutine calls it, one call after the other: nothing else is read meanwhile. Nil: ignored.
 	Notice func(wire.HopNotice)
-	conn   *Conn
+	// NextKey is told the key that is going to replace the relay's, as Welcome.NextRelay has it for those who come later; see
+	// Notice.
+	NextKey func(*wire.Bytes32)
+	conn    *Conn
 
 	goaway atomic.Pointer[wire.HopGoaway]
 }
@@ -131,6 +134,10 @@ func (h *Hop) receive(unanswered *atomic.Int32) error {
 			}
 		case *wire.HopGoaway:
 			h.goaway.Store(m)
+		case *wire.HopNextKey:
+			if h.NextKey != nil {
+				h.NextKey(&m.Key)
+			}
 		case *wire.HopNotice:
 			if h.Notice != nil {
 				h.Notice(*m)
