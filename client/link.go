@@ -132,9 +132,12 @@ func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {
 		t.Close(wire.CodeCancelled, "")
 		return nil, err
 	}
-	if next := hop.Welcome.NextRelay; next != nil && l.pins.announced(pinned, *next) {
-		l.cfg.Log.Debug("relay replaces its key", "relay", pinned, "next", l.pins.current())
+	hop.NextKey = func(next *wire.Bytes32) {
+		if next != nil && l.pins.announced(pinned, *next) {
+			l.cfg.Log.Debug("relay replaces its key", "relay", pinned, "next", l.pins.current())
+		}
 	}
+	hop.NextKey(hop.Welcome.NextRelay)
 	return hop, nil
 }
 

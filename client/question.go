@@ -114,13 +114,10 @@ func (l *link) ask(ctx context.Context, q question, take func(wire.Message) erro
 // so reading ahead does no harm.
 func exchange(s wire.Stream, q question, take func(wire.Message) error) error {
 	s.SetWriteDeadline(time.Now().Add(wire.HeaderTimeout))
-	err := wire.WriteFrame(s, q.message)
-	if err == nil {
-		err = s.CloseWrite()
-	}
-	if err != nil {
+	if err := wire.WriteFrame(s, q.message); err != nil {
 		return q.unread(err)
 	}
+	s.CloseWrite() // a relay that has answered already takes the end no more
 	r := bufio.NewReader(s)
 	for first := true; ; first = false {
 		s.SetReadDeadline(time.Now().Add(wire.PingSilence))

@@ -169,7 +169,7 @@ func (e *Executor) register(ctx context.Context) (established time.Time, err err
 	e.cfg.Metrics.connecting(nil, e.lost)
 	e.cfg.Metrics.relayTime(hop.Welcome.Time)
 	e.follow(hop.Welcome.NextRelay)
-	hop.Notice = e.notice
+	hop.Notice, hop.NextKey = e.notice, e.follow
 	e.cfg.Backend.table.registration(+1)
 	defer e.cfg.Backend.table.registration(-1)
 	e.registered.set(t)

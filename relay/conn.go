@@ -18,7 +18,8 @@ import (
 type conn struct {
 	server    *Server
 	transport wire.Transport
-	begun     time.Time // its handshake
+	begun     time.Time      // its handshake
+	pinned    keys.PublicKey // the relay's key, as this peer has it
 	key       keys.PublicKey
 	name      string
 	tenant    string
@@ -83,7 +84,7 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	}
 	defer s.perTenant.release(tenant)
 	c := &conn{
-		server: s, transport: t, begun: begun, key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
+		server: s, transport: t, begun: begun, pinned: n.pending.Local(), key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
 		log:   s.log.With("peer", n.key, "tenant", tenant, "name", n.member.Name, "role", roleName(n.hello.Role)),
 		pings: make(map[uint64]chan struct{}),
 		ready: make(chan struct{}),
