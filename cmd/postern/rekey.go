@@ -17,10 +17,9 @@ func newRelayRekey(std stdio) *cobra.Command {
 		Use:   "rekey --state DIR [--finish]",
 		Short: "Replace the relay's key",
 		Long: `Replace the relay's key, in two steps, while the relay runs or not. The first makes DIR/relay.key.next:
-from then on the relay accepts both keys and tells every peer that connects the next one, which puts
-it into its own files. Restart the relay, so that those which are connected connect anew; no command ends by
-that. Wait until all have been here; then --finish puts the next key in the place of the current one,
-which is accepted no longer. Who was not here in between has to get the new address by hand.
+from then on the relay accepts both keys and tells every peer, connected or to come, the next one, which puts
+it into its own files. Wait until all have been here; then --finish puts the next key in the place of the
+current one, which is accepted no longer. Who was not here in between has to get the new address by hand.
 
 The next public key is printed.`,
 		Example: `  postern relay rekey --state /var/lib/postern-relay

@@ -245,6 +245,7 @@ func (n *relayNode) keysChanged() {
 	url := n.url
 	if next != nil {
 		url.Key = next.Public()
+		n.server.AnnounceNextKey()
 		n.log.Info("the relay's key is going to be replaced, and both are accepted", "next", url.String())
 		return
 	}
