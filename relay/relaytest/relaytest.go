@@ -40,7 +40,7 @@ type Relay struct {
 	limits  relay.Limits
 	log     *slog.Logger
 	more    func(*relay.Config) // nil: nothing
-	address string // on loopback; "" in memory
+	address string              // on loopback; "" in memory
 	run     *running
 
 	mu     sync.Mutex
