@@ -205,6 +205,7 @@ type forwarder struct {
 	socket *net.UDPConn
 	relay  *net.UDPAddr
 	drop   atomic.Bool
+	tap    atomic.Pointer[func(datagram []byte)] // nil: nobody looks
 
 	mu    sync.Mutex
 	ports map[string]*net.UDPConn // by peer
@@ -241,6 +242,7 @@ func (f *forwarder) forward() {
 		if err != nil {
 			return
 		}
+		f.show(buf[:n])
 		if port := f.port(from); port != nil && !f.drop.Load() {
 			_, _ = port.Write(buf[:n]) // a lost datagram is one that the network lost
 		}
@@ -262,6 +264,7 @@ func (f *forwarder) port(peer *net.UDPAddr) *net.UDPConn {
 			buf := make([]byte, 1<<16)
 			for {
 				n, err := port.Read(buf)
+				f.show(buf[:n])
 				switch {
 				case err == nil && !f.drop.Load():
 					_, _ = f.socket.WriteToUDP(buf[:n], peer) // the same
@@ -272,6 +275,12 @@ func (f *forwarder) port(peer *net.UDPAddr) *net.UDPConn {
 		})
 	}
 	return port
+}
+
+func (f *forwarder) show(datagram []byte) {
+	if tap := f.tap.Load(); tap != nil {
+		(*tap)(datagram)
+	}
 }
 
 // rebind gives every peer another port, as a NAT does that has forgotten them.
