@@ -33,6 +33,12 @@ func (s *Server) Drain(ctx context.Context) {
 	for _, c := range peers {
 		c.goaway(over)
 	}
+	if len(peers) > 0 { // closing a connection drops what is on its way
+		select {
+		case <-time.After(tellTime):
+		case <-ctx.Done():
+		}
+	}
 	if s.open.Load() == 0 {
 		return
 	}
@@ -54,6 +60,9 @@ func (s *Server) stopAccepting() {
 		}
 	}
 }
+
+// tellTime is how long peers have to hear that the relay goes away, where nothing else holds up its end.
+const tellTime = 250 * time.Millisecond
 
 // Draining reports whether the relay takes no new work.
 func (s *Server) Draining() bool { return s.draining.Load() }
