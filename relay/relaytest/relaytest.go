@@ -202,6 +202,14 @@ func (r *Relay) AllowAs(tenant string, key keys.PublicKey, name string) {
 	r.change(func() { r.peers[key] = listed{tenant, name} })
 }
 
+// ListUnchecked is AllowIn that nobody reads before the next change: for long lists.
+func (r *Relay) ListUnchecked(tenant string, key keys.PublicKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers[key] = listed{tenant, fmt.Sprintf("peer%d", r.named)}
+	r.named++
+}
+
 // Remove takes a key from the list. When it returns the connections of that key are
 // closed.
 func (r *Relay) Remove(key keys.PublicKey) {
