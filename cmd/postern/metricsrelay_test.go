@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // movement is an event, and the series that it moves, without their prefix.
@@ -31,9 +33,39 @@ func TestEachFamilyOfARelayIsMovedByAnEvent(t *testing.T) {
 	w := newWatchedRelay(t, "--tenant-metrics", "--drain", "5m", "--accounting", t.TempDir()+"/accounting")
 	s := &relayStory{watchedRelay: w}
 	s.admitAll()
-	start, moved := w.series(), make(map[string]bool)
-	for _, m := range slices.Concat(s.connecting(), s.carrying(), s.limiting(), s.executors(), s.refusing(), s.strangers(), s.operating(), s.draining()) {
-		before := w.series()
+	moved := play(t, "postern_relay_", w.series, slices.Concat(
+		s.connecting(), s.carrying(), s.limiting(), s.executors(), s.refusing(), s.strangers(), s.operating(), s.draining()))
+	for name := range unmoved {
+		if moved["postern_relay_"+name] {
+			t.Errorf("%s is listed as unmoved, and moves", name)
+		}
+		moved["postern_relay_"+name] = true
+	}
+	wantSameFamilies(t, moved, slices.Collect(maps.Keys(s.all)))
+	for name := range unmoved {
+		if _, ok := s.all["postern_relay_"+name]; !ok {
+			t.Errorf("%s is listed as unmoved, and is not shown", name)
+		}
+	}
+	s.finish()
+}
+
+// wantSameFamilies finds families that no event moves, and events of families that are not there.
+func wantSameFamilies(t *testing.T, moved map[string]bool, shown []string) {
+	t.Helper()
+	slices.Sort(shown)
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(moved)), shown); diff != "" {
+		t.Errorf("families that the events know (-), and those that are shown (+):\n%s", diff)
+	}
+}
+
+// play lets each event happen, and waits until it has moved its series: counters grow, the others change. It returns
+// the families that have moved.
+func play(t *testing.T, prefix string, read func() map[string]float64, events []movement) map[string]bool {
+	t.Helper()
+	start, moved := read(), make(map[string]bool)
+	for _, m := range events {
+		before := read()
 		if m.do == nil { // it has been going on since the start
 			before = start
 		} else {
@@ -41,9 +73,9 @@ func TestEachFamilyOfARelayIsMovedByAnEvent(t *testing.T) {
 		}
 		var still []string
 		if !eventually(func() bool {
-			after := w.series()
+			after := read()
 			still = slices.DeleteFunc(slices.Clone(m.moves), func(name string) bool {
-				was, now := before["postern_relay_"+name], after["postern_relay_"+name]
+				was, now := before[prefix+name], after[prefix+name]
 				return now > was || now != was && !strings.Contains(name, "_total")
 			})
 			return len(still) == 0
@@ -51,24 +83,10 @@ func TestEachFamilyOfARelayIsMovedByAnEvent(t *testing.T) {
 			t.Fatalf("%s: does not move %q", m.event, still)
 		}
 		for _, name := range m.moves {
-			moved[familyOf("postern_relay_"+name)] = true
+			moved[familyOf(prefix+name)] = true
 		}
 	}
-	for name := range unmoved {
-		if moved["postern_relay_"+name] {
-			t.Errorf("%s is listed as unmoved, and moves", name)
-		}
-		moved["postern_relay_"+name] = true
-	}
-	if got, want := slices.Sorted(maps.Keys(moved)), slices.Sorted(maps.Keys(s.all)); !slices.Equal(got, want) {
-		t.Errorf("the events and the list of the unmoved know %q,\nthe relay shows %q", got, want)
-	}
-	for name := range unmoved {
-		if _, ok := s.all["postern_relay_"+name]; !ok {
-			t.Errorf("%s is listed as unmoved, and is not shown", name)
-		}
-	}
-	s.finish()
+	return moved
 }
 
 // familyOf is the family of a sample: its name without labels, and without what a histogram adds.
