@@ -130,11 +130,14 @@ func (s *Server) splice(client, executor *conn, near, far wire.Stream, id uint64
 			}
 		}
 	}
-	held := s.metrics.limited.WithLabelValues(limitTenantBytes)
+	held := func(limit string) func() { return s.metrics.limited.WithLabelValues(limit).Inc }
 	sp := &splice{
 		client: near, executor: far, stall: s.limits.Stall, backlogs: &s.backlogs,
 		countUp: count(&m.up, up, tenantUp), countDown: count(&m.down, down, tenantDown),
-		pace: s.paces.carry(client.tenant, s.tenantBytes), limited: held.Inc,
+		paces: []paced{
+			{s.keyPaces.carry(client.key.String(), s.keyBytes), held(limitKeyBytes)},
+			{s.paces.carry(client.tenant, s.tenantBytes), held(limitTenantBytes)},
+		},
 	}
 	code := sp.run(client.transport.Context(), executor.transport.Context())
 	m.end(codeName(code))

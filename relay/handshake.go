@@ -77,6 +77,10 @@ func (s *Server) greet(ctx context.Context, t wire.Transport) (*newcomer, *rejec
 			return nil, n.reject(resultUnknownKey, unauthorized())
 		}
 	}
+	if !s.keyPaces.handshake(n.key.String(), s.limits.KeyHandshakes) {
+		s.metrics.limited.WithLabelValues(limitKeyHandshakes).Inc()
+		return nil, n.reject(resultLimited, busy("this key connects too often"))
+	}
 	if !s.paces.handshake(n.member.Tenant, s.tenantLimits(n.member.Tenant).Handshakes) {
 		s.metrics.limited.WithLabelValues(limitTenantHandshakes).Inc()
 		return nil, n.reject(resultLimited, busy("the members of this tenant connect too often"))

@@ -36,6 +36,8 @@ const (
 	limitTenantCircuits    = "tenant_circuits"
 	limitExecutorCircuits  = "executor_circuits"
 	limitTenantBytes       = "tenant_bytes"
+	limitKeyBytes          = "key_bytes"
+	limitKeyHandshakes     = "key_handshakes"
 
 	toExecutor = "to_executor"
 	toClient   = "to_client"
@@ -49,7 +51,7 @@ var (
 	disconnectReasons = []string{endPeer, endLost, endSuperseded, endRevoked, endShutdown, endProtocol}
 	limitNames        = []string{
 		limitHandshakes, limitTenantHandshakes, limitKeyConnections, limitTenantConnections, limitTenantExecutors,
-		limitKeyCircuits, limitTenantCircuits, limitExecutorCircuits, limitTenantBytes,
+		limitKeyCircuits, limitTenantCircuits, limitExecutorCircuits, limitTenantBytes, limitKeyBytes, limitKeyHandshakes,
 	}
 	results = []string{resultOK, resultBadAuth, resultUnknownKey, resultVersion, resultTimeout, resultLimited, resultDuplicate, resultJoin, resultError}
 )

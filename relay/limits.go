@@ -26,6 +26,12 @@ type Limits struct {
 	// ExecutorCircuits is how many circuits one executor may have. Default 10000, which is
 	// as many streams as an executor lets the relay open.
 	ExecutorCircuits int
+	// ClientBytes is how many bytes a second all circuits of one client key carry, both ways
+	// together, within what its tenant may have. Default: no limit.
+	ClientBytes int
+	// KeyHandshakes is how many handshakes a second one key may make; twice as many may come
+	// at once. Default: no limit.
+	KeyHandshakes int
 	// Backlog is how many bytes the relay holds for slow receivers, on all circuits together.
 	// Beyond it a slow circuit holds up the others of its sender. Default 256 MiB.
 	Backlog int

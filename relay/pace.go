@@ -8,7 +8,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// paces hold tenants to their rates. A tenant's rate is its own: what it does not use is lent to nobody, and
+// paces hold tenants to their rates, or keys. A tenant's rate is its own: what it does not use is lent to nobody, and
 // what others use takes nothing from it.
 type paces struct {
 	mu         sync.Mutex

@@ -89,7 +89,8 @@ type Server struct {
 	perTenant  *tally[string]         // connections
 	circuits   *tally[keys.PublicKey] // of clients
 	dialled    *tally[string]         // circuits of tenants
-	paces      *paces
+	paces      *paces                 // of tenants
+	keyPaces   *paces
 	accounting func(accounting.Record)
 	started    time.Time
 	draining   atomic.Bool
@@ -123,7 +124,7 @@ func New(cfg Config) (*Server, error) {
 		handshakes: make(chan struct{}, limits.Handshakes), backlogs: budget{most: limits.Backlog},
 		perKey: newTally[keys.PublicKey](), perTenant: newTally[string](),
 		circuits: newTally[keys.PublicKey](), dialled: newTally[string](),
-		paces: newPaces(), accounting: cfg.Accounting, started: time.Now(), drained: make(chan struct{}),
+		paces: newPaces(), keyPaces: newPaces(), accounting: cfg.Accounting, started: time.Now(), drained: make(chan struct{}),
 		conns: make(map[*conn]struct{}), listeners: make(map[Listener]struct{}),
 	}
 	var err error
@@ -199,7 +200,15 @@ func (s *Server) Recheck() {
 	}
 	s.metrics.tenants.forget(there)
 	s.paces.adjust(there, s.tenantBytes)
+	s.keyPaces.adjust(func(key string) bool {
+		k, err := keys.ParsePublicKey(key)
+		_, ok := current.Lookup(k)
+		return err == nil && ok
+	}, s.keyBytes)
 }
+
+// keyBytes is the rate of every client's key.
+func (s *Server) keyBytes(string) int { return s.limits.ClientBytes }
 
 func (s *Server) admitted() []*conn {
 	s.mu.Lock()

@@ -22,8 +22,7 @@ type splice struct {
 	stall            time.Duration // longest time without progress of one write
 	// countUp and countDown are told of the bytes of a direction, countUp of those to the executor.
 	countUp, countDown func(n int)
-	pace               *pace  // of the tenant
-	limited            func() // the pace holds a chunk back
+	paces              []paced // of the tenant and of the client's key
 
 	ctx       context.Context // ends with the circuit
 	cancel    context.CancelFunc
@@ -67,18 +66,26 @@ func (s *splice) run(connections ...context.Context) wire.Code {
 	return down.code
 }
 
-// carry counts a chunk that was read, and holds it back to the tenant's rate. What the sender may send
+// carry counts a chunk that was read, and holds it back to the rates of the tenant and of the key. What the sender may send
 // meanwhile is up to QUIC's windows.
 func (s *splice) carry(from wire.Stream, count func(n int), n int) {
 	count(n)
 	looked := false
-	s.pace.take(s.ctx, n, func() bool {
-		looked = true
-		return wasReset(from)
-	}, s.limited)
+	for _, p := range s.paces {
+		p.pace.take(s.ctx, n, func() bool {
+			looked = true
+			return wasReset(from)
+		}, p.limited)
+	}
 	if looked {
 		_ = from.SetReadDeadline(time.Time{}) // the next read says what is wrong
 	}
+}
+
+// paced is a rate, and what is told when it holds a chunk back.
+type paced struct {
+	pace    *pace
+	limited func()
 }
 
 // wasReset looks whether the sender has given up, which nobody else reads while its chunk is held back. A read

@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postern-relay/postern/keys"
 )
 
 func newRelay(std stdio) *cobra.Command {
 	var o relayOptions
 	var logs logFlags
 	var exempt []string
+	var keyRate string
 	cmd := &cobra.Command{
 		Use:   "relay --state DIR",
 		Short: "Serve as the relay that executors and clients dial",
@@ -45,6 +48,11 @@ first, then the environment. At SIGHUP log-level is read again from the file; th
 			if err := o.check(exempt); err != nil {
 				return err
 			}
+			if keyRate != "" {
+				if o.limits.ClientBytes, err = keys.ParseRate(keyRate); err != nil {
+					return fmt.Errorf("--key-rate %q: %w", keyRate, err)
+				}
+			}
 			if o.settings, err = relaySettings(cmd, &logs, log); err != nil {
 				return failed(err)
 			}
@@ -73,6 +81,8 @@ first, then the environment. At SIGHUP log-level is read again from the file; th
 	f.StringVar(&o.accounting, "accounting", "", "write a JSON line for each circuit into this file, and for each 5 minutes of a long one (default: none)")
 	f.BoolVar(&o.tenantSeries, "tenant-metrics", false, "also show metrics with the names of tenants")
 	f.StringArrayVar(&exempt, "exempt", nil, "network, such as 192.0.2.0/24, to which the limits for strangers of one address do not apply; may be repeated")
+	f.StringVar(&keyRate, "key-rate", "", "bytes a second that all circuits of one client key carry, such as 20M (default: no limit)")
+	f.IntVar(&o.limits.KeyHandshakes, "key-handshakes", 0, "connections a second that one key may make; 0: no limit")
 	o.watched.add(f)
 	logs.add(cmd)
 	withSettings(cmd)
@@ -87,6 +97,9 @@ func (o *relayOptions) check(exempt []string) error {
 	}
 	if err := checkAdvertise(o.advertise); err != nil {
 		return err
+	}
+	if o.limits.KeyHandshakes < 0 {
+		return fmt.Errorf("--key-handshakes %d: want a number above zero, or 0 for no limit", o.limits.KeyHandshakes)
 	}
 	if o.drain < 0 {
 		return fmt.Errorf("--drain %v: a time cannot be negative", o.drain)

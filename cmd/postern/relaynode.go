@@ -29,6 +29,7 @@ type relayOptions struct {
 	accounting               string        // file; empty: none
 	tenantSeries             bool
 	exempt                   []netip.Prefix
+	limits                   relay.Limits
 	watched                  observation
 	// settings rereads what can change while the relay runs; nil: nothing can.
 	settings func() error
@@ -75,7 +76,7 @@ func openRelay(o relayOptions) (_ *relayNode, err error) {
 		return nil, err
 	}
 	registry := newRegistry("relay")
-	cfg := relay.Config{Keys: n.ring.keys, Roster: n.roster, Log: o.log, Registry: registry, TenantSeries: o.tenantSeries}
+	cfg := relay.Config{Keys: n.ring.keys, Roster: n.roster, Log: o.log, Registry: registry, TenantSeries: o.tenantSeries, Limits: o.limits}
 	if o.accounting != "" {
 		if err := n.openAccounting(&cfg, registry); err != nil {
 			return nil, err
