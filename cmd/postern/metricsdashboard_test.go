@@ -117,10 +117,10 @@ func TestEachPanelOfTheDashboardShowsSomething(t *testing.T) {
 }
 
 var (
-	metricName = regexp.MustCompile(`(?:^|[^:\w])(postern_relay_\w+)`)
+	metricName     = regexp.MustCompile(`(?:^|[^:\w])(postern_relay_\w+)`)
 	recordedName   = regexp.MustCompile(`job:\w+:\w+`)
-	labelMatcher    = regexp.MustCompile(`(postern_relay_\w+)\{([^{}]*)\}`)
-	labelCondition  = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
+	labelMatcher   = regexp.MustCompile(`(postern_relay_\w+)\{([^{}]*)\}`)
+	labelCondition = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
 )
 
 // Rules and panels that ask for what no relay shows are silent for ever.

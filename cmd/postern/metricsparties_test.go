@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,11 +60,12 @@ func gathered(t *testing.T, r *prometheus.Registry) map[string]float64 {
 		for _, m := range f.GetMetric() {
 			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			all[f.GetName()] += value
-			name := f.GetName()
+			var name strings.Builder
+			name.WriteString(f.GetName())
 			for _, l := range m.GetLabel() {
-				name += fmt.Sprintf("{%s=%q}", l.GetName(), l.GetValue())
+				fmt.Fprintf(&name, "{%s=%q}", l.GetName(), l.GetValue())
 			}
-			all[name] = value
+			all[name.String()] = value
 		}
 	}
 	return all
