@@ -1,6 +1,6 @@
 # Thin on purpose: each line is what one would type. .ci/run is the gate; see its head for the stages.
 
-.PHONY: build test lint ci vm faults
+.PHONY: build test lint ci vm faults soak capacity
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o postern ./cmd/postern
@@ -21,3 +21,11 @@ vm:
 # Many faults of every kind while a counted stream runs; .ci/run has a short version. The summary is in the log.
 faults:
 	POSTERN_FAULTS=long go test ./cmd/postern -count=1 -v -timeout 60m -run 'Survives|Killed|Hostile|Detached'
+
+# Executors, clients and circuits come and go for an hour, or for as long as SOAK says; then the relay must have given everything back.
+soak:
+	SOAK=$${SOAK:-1h} go test ./cmd/postern -count=1 -v -timeout 0 -run '^TestSoak$$'
+
+# What relay/CAPACITY.md has the figures of; takes ten minutes, on a machine that does nothing else.
+capacity:
+	go test ./cmd/postern -count=1 -timeout 1h -run '^$$' -bench '^Benchmark(Capacity|Fairness)$$' -benchtime 1x

@@ -153,7 +153,7 @@ func TestFloodCostsLittleAndKeepsNobodyOut(t *testing.T) {
 	silent.serve = func(wire.Stream) { <-ctx.Done() }
 	peers.Go(func() { _ = newLoadPeer(echo, r.url).stay(ctx) })
 	peers.Go(func() { _ = silent.stay(ctx) })
-	r.registered(2, patience)
+	r.registered(2, false, patience)
 	staller, err := newLoadPeer(busy, r.url).client(ctx)
 	if err != nil {
 		t.Fatal(err)

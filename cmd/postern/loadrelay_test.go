@@ -176,13 +176,13 @@ func (r *loadRelay) rss() int {
 	return resident * os.Getpagesize()
 }
 
-// registered waits until so many executors are there.
-func (r *loadRelay) registered(n int, patience time.Duration) (took time.Duration) {
+// registered waits until so many executors are there, or more where that is enough.
+func (r *loadRelay) registered(n int, more bool, patience time.Duration) (took time.Duration) {
 	r.t.Helper()
 	begun := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for there := 0; there != n; <-tick.C {
+	for there := 0; there != n && (!more || there < n); <-tick.C {
 		if there = r.status().Executors; time.Since(begun) > patience {
 			r.t.Fatalf("%d of %d executors are there after %v", there, n, patience)
 		}

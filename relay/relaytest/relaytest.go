@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -153,12 +154,13 @@ func (r *Relay) start(l relay.Listener) {
 // connections are gone: the relay would still say goodbye on them.
 type crashing struct {
 	relay.Listener
-	down chan struct{}
+	down    chan struct{}
+	drained atomic.Bool // then it has not failed
 }
 
 func (c *crashing) Accept(ctx context.Context) (wire.Transport, error) {
 	t, err := c.Listener.Accept(ctx)
-	if err != nil {
+	if err != nil && !c.drained.Load() {
 		select {
 		case <-c.down:
 		case <-ctx.Done():
@@ -170,6 +172,7 @@ func (c *crashing) Accept(ctx context.Context) (wire.Transport, error) {
 // Drain refuses newcomers at once where the listener can.
 func (c *crashing) Drain() error {
 	if d, ok := c.Listener.(interface{ Drain() error }); ok {
+		c.drained.Store(true)
 		return d.Drain()
 	}
 	return nil
