@@ -72,8 +72,9 @@ type AuthorizedClients struct {
 // A line with restrict, command=, sandbox<=, network<= or max-time= may take the control of an exec only if its own key started
 // it, whatever as= says: it could type into what is wider than itself. It may watch, signal, end and remove the others.
 //
-// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, an option after the
-// key, a key of another kind or one that is listed twice among them. A file without lines lets nobody in.
+// The name is that of the file, for errors. One bad line refuses the whole file: an unknown option or value, a key of another kind
+// or one that is listed twice among them. So does what may have been meant as an option and stands after the key: a name for
+// people holds none of = < > ", and no word that is an option's name, whatever its case, also with no- before it. A file without lines lets nobody in.
 func ParseAuthorizedClients(name string, r io.Reader) (*AuthorizedClients, error) {
 	clients := &AuthorizedClients{byKey: make(map[PublicKey]int)}
 	err := eachLine(name, r, func(number int, line string) error {
@@ -120,8 +121,8 @@ func parseAuthorizedClient(line string) (AuthorizedClient, error) {
 	if isSecretText(comment) {
 		return AuthorizedClient{}, errors.New("there is a private key where a name belongs: replace the key, others may have seen it")
 	}
-	if name := optionIn(comment); name != "" {
-		return AuthorizedClient{}, fmt.Errorf("option %q stands after the key, where it is only a name: put it before", name)
+	if err := checkComment(comment); err != nil {
+		return AuthorizedClient{}, err
 	}
 	client.Key, client.Name = key, comment
 	return client, nil

@@ -35,8 +35,12 @@ var clientOptions = map[string]clientOption{
 	"pty":       bare(func(client *AuthorizedClient) { client.Rights.Terminal = true }),
 }
 
-// bareOptions are the options without a value.
-var bareOptions = map[string]bool{"restrict": true, "pty": true}
+// foreignOptions are those of OpenSSH that stand alone and narrow a line. Here they mean nothing, so whoever writes one after a
+// key expects a limit that is not there.
+var foreignOptions = map[string]bool{
+	"agent-forwarding": true, "port-forwarding": true, "x11-forwarding": true, "user-rc": true, "touch-required": true,
+	"verify-required": true, "cert-authority": true,
+}
 
 // setAs is as=NAME. A name that looks like a key would pass for the principal of that key.
 func setAs(client *AuthorizedClient, opt option) error {
@@ -87,18 +91,22 @@ func applyOptions(client *AuthorizedClient, options []option) error {
 	return checkTogether(seen)
 }
 
-// optionIn is the option that a name after the key was meant to be, or "".
-func optionIn(comment string) string {
-	for word := range strings.FieldsFuncSeq(comment, func(r rune) bool { return r == ' ' || r == '\t' || r == ',' }) {
-		end := strings.IndexAny(word, "<>=")
-		if name := word[:max(end, 0)]; end > 0 && clientOptions[name] != nil {
-			return name
-		}
-		if bareOptions[word] {
-			return word
+// checkComment refuses a name after the key that is, or may have been meant to be, an option: there it would be only a name, and
+// the line would allow what its writer thinks it does not. Too much is refused rather than too little; its errors repeat
+// nothing but names of options, since a mistyped line may hold a secret.
+func checkComment(comment string) error {
+	if i := strings.IndexAny(comment, `=<>"`); i >= 0 {
+		return fmt.Errorf("character %q stands after the key, where there is only a name: options stand before the key, and a name has none of = < > \"", comment[i])
+	}
+	separates := func(r rune) bool { return strings.ContainsRune(" \t,;", r) }
+	for word := range strings.FieldsFuncSeq(comment, separates) {
+		name := strings.ToLower(word)
+		positive := strings.TrimPrefix(name, "no-")
+		if clientOptions[positive] != nil || foreignOptions[positive] {
+			return fmt.Errorf("option %q stands after the key, where it is only a name: options stand before the key", name)
 		}
 	}
-	return ""
+	return nil
 }
 
 // startsWithKey reports whether the first field of a line is meant to be a key rather than options.

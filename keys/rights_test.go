@@ -192,13 +192,14 @@ func TestEveryOptionAfterTheKeyIsRefusedRatherThanTakenForAName(t *testing.T) {
 	for _, comment := range []string{
 		"sandbox<=read-only", "x network<=none",
 		"expires=2026-12-01", "max-time=1s", "max-execs=1", `command="/bin/x y"`, "alice,command=/bin/x", "view=all,x", "sandbox>=x",
+		"a=b,c<=d", "=restrict", "<=x", "expires", "command line", "no-restrict",
 	} {
 		_, err := ParseAuthorizedClients("f", strings.NewReader(key+" "+comment))
 		if err == nil || !strings.Contains(err.Error(), "after the key") {
 			t.Errorf("%q: %v", comment, err)
 		}
 	}
-	for _, comment := range []string{"restricted", "pty1", "no-restrict", "expires", "command line", "a=b,c<=d", "=restrict", "<=x"} {
+	for _, comment := range []string{"restricted", "pty1", "no-one", "expired", "commander line", "no", "restrict.example.org", "a/pty"} {
 		if _, err := ParseAuthorizedClients("f", strings.NewReader(key+" "+comment)); err != nil {
 			t.Errorf("the name %q: %v", comment, err)
 		}
