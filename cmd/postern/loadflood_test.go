@@ -202,7 +202,7 @@ func TestFloodCostsLittleAndKeepsNobodyOut(t *testing.T) {
 	t.Logf("%d attempts of the flood; %d valid clients in %d attempts, the slowest took %v; memory %.0f MiB more, resident %.0f MiB more than %.0f",
 		f.tried.Load(), served, attempts, slowest.Round(time.Millisecond), (most-before)/(1<<20), float64(mostResident-resident)/(1<<20), float64(resident)/(1<<20))
 	for series, n := range limits {
-		if n > 0 && (strings.Contains(series, "limit") || series == "postern_relay_buffer_bytes") {
+		if n > 0 && (strings.Contains(series, "limited_total") || series == "postern_relay_buffer_bytes") {
 			t.Logf("%s %.0f", series, n)
 		}
 	}
