@@ -30,45 +30,134 @@ func (h home) learn(ctx context.Context, c *client.Client, relay keys.RelayURL) 
 	if listed, err = c.Executors(ctx); err != nil {
 		return nil, nil, fmt.Errorf("relay %s: %w", relay.Address(), err)
 	}
+	problems, err = h.believe(relay, listed)
+	return listed, problems, err
+}
+
+// believe pins what the relay's list proves. Any number of processes may do so at the same moment: a use is counted before the
+// executor is trusted, and a pairing goes when all that it has counted are trusted, so that whoever finds a step done, or
+// left undone by a process that died, goes on from there. Nothing that another process added is ever removed.
+func (h home) believe(relay keys.RelayURL, listed []client.ExecutorEntry) (problems []error, err error) {
 	pairings, err := h.pairings()
 	if err != nil {
-		return listed, nil, err
+		return nil, err
 	}
 	for _, p := range pairings {
 		if p.Relay != relay {
 			continue
 		}
 		for _, e := range listed {
-			if e.Token != p.ID || slices.Contains(p.Pinned, e.Key) {
+			if e.Token != p.ID {
 				continue
 			}
 			if p, err = h.pin(p, e); err != nil {
 				problems = append(problems, fmt.Errorf("executor %s is not trusted: %w", e.Name, err))
 			}
 		}
-		if len(p.Pinned) >= p.Uses || time.Since(p.Expires) > pairingGrace {
-			if err := keys.RemovePairing(h.join(pairingsFile), p.ID); err != nil {
-				problems = append(problems, err)
-			}
+		over, err := h.over(p, listed)
+		if err == nil && over {
+			err = keys.RemovePairing(h.join(pairingsFile), p.ID)
+		}
+		if err != nil && !errors.Is(err, keys.ErrNotListed) { // else another process was faster
+			problems = append(problems, err)
 		}
 	}
-	return listed, problems, nil
+	return problems, nil
 }
 
 // pin trusts one executor, if its announcement proves that it has had the token.
 func (h home) pin(p keys.Pairing, e client.ExecutorEntry) (keys.Pairing, error) {
+	known, err := h.known()
+	if err != nil {
+		return p, err
+	}
+	counted := slices.Contains(p.Pinned, e.Key)
+	if counted && settled(known, p, e) {
+		return p, nil
+	}
 	if err := p.Verify(e.Key, e.Name, e.MAC); err != nil {
 		return p, err
 	}
-	if err := keys.AddKnownExecutor(h.join(knownFile), keys.KnownExecutor{Alias: e.Name, Key: e.Key, Relay: p.Relay}); err != nil {
-		return p, err
+	if !counted {
+		if err := freeAlias(known, e.Name, e.Key, p.Relay); err != nil {
+			return p, err // before the use is counted: it is still there when the name is free
+		}
+		used := p
+		used.Pinned = append(slices.Clone(p.Pinned), e.Key)
+		err := keys.UpdatePairing(h.join(pairingsFile), used)
+		if errors.Is(err, keys.ErrNotListed) {
+			return p, h.withdrawn(p, e)
+		}
+		if err != nil {
+			return p, err
+		}
+		p = used
 	}
-	used := p
-	used.Pinned = append(slices.Clone(p.Pinned), e.Key)
-	if err := keys.UpdatePairing(h.join(pairingsFile), used); err != nil { // another process was faster with the last use
-		return p, errors.Join(err, keys.RemoveKnownExecutor(h.join(knownFile), e.Name))
+	return p, keys.AddKnownExecutor(h.join(knownFile), keys.KnownExecutor{Alias: e.Name, Key: e.Key, Relay: p.Relay})
+}
+
+// settled reports whether nothing is left to do for an executor whose use is counted: it is known, maybe under another name
+// that the user gave it, or its name was given to another key since, as its successor's. One that is in neither way in the file
+// is added again, for the process that counted it may have died before. So what the user removes by postern known rm comes
+// back as long as the pairing is there; postern token rm removes that.
+func settled(known *keys.KnownExecutors, p keys.Pairing, e client.ExecutorEntry) bool {
+	_, named := known.Lookup(e.Name)
+	return named || has(known, e.Key, p.Relay)
+}
+
+// has reports whether a key of this relay is known, under whatever name.
+func has(known *keys.KnownExecutors, key keys.PublicKey, relay keys.RelayURL) bool {
+	return slices.ContainsFunc(known.All(), func(k keys.KnownExecutor) bool { return k.Key == key && k.Relay == relay })
+}
+
+// freeAlias refuses an alias that stands for something else: only a person changes whom a name means.
+func freeAlias(known *keys.KnownExecutors, alias string, key keys.PublicKey, relay keys.RelayURL) error {
+	old, taken := known.Lookup(alias)
+	switch {
+	case taken && old.Key != key:
+		return fmt.Errorf("alias %q already stands for another key, %s: run postern known rm %s if the new key is right", alias, old.Key, alias)
+	case taken && old.Relay != relay:
+		return fmt.Errorf("alias %q already uses the relay %s: run postern known rm %s if the new one is right", alias, old.Relay, alias)
 	}
-	return used, nil
+	return nil
+}
+
+// withdrawn is what it means that the pairing is gone: another process has trusted the executor and was done with the
+// pairing, or the user has withdrawn the token.
+func (h home) withdrawn(p keys.Pairing, e client.ExecutorEntry) error {
+	known, err := h.known()
+	if err != nil {
+		return err
+	}
+	if k, ok := known.Lookup(e.Name); ok && k.Key == e.Key {
+		return nil
+	}
+	return fmt.Errorf("token %s was withdrawn or used up at this moment: if the machine is yours, make another one with: postern token new", p.ID)
+}
+
+// over reports whether a pairing has nothing to wait for: it is long expired, or all its uses are counted and settled. An
+// executor that is counted and neither known nor in the relay's list may be one that another process is about to trust, so
+// it keeps its pairing.
+func (h home) over(p keys.Pairing, listed []client.ExecutorEntry) (bool, error) {
+	if time.Since(p.Expires) > pairingGrace {
+		return true, nil
+	}
+	if len(p.Pinned) < p.Uses {
+		return false, nil
+	}
+	known, err := h.known()
+	if err != nil {
+		return false, err
+	}
+	for _, key := range p.Pinned {
+		done := has(known, key, p.Relay) || slices.ContainsFunc(listed, func(e client.ExecutorEntry) bool {
+			return e.Token == p.ID && e.Key == key && settled(known, p, e)
+		})
+		if !done {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // pairings are the tokens that this client waits for.
@@ -162,7 +251,9 @@ func (h home) putKey(old, next keys.PublicKey) (changed int, err error) {
 		if p.Relay.Key == old {
 			changed++
 			p.Relay.Key = next
-			listErr = errors.Join(listErr, keys.UpdatePairing(h.join(pairingsFile), p))
+			if err := keys.UpdatePairing(h.join(pairingsFile), p); !errors.Is(err, keys.ErrNotListed) { // else another process was done with it
+				listErr = errors.Join(listErr, err)
+			}
 		}
 	}
 	return changed, errors.Join(err, listErr)
