@@ -63,7 +63,7 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 		})
 	}
 	defer arrived()
-	n, rejected := s.greet(ctx, t)
+	n, rejected := s.greetAside(ctx, t)
 	if rejected != nil {
 		s.logRejection(rejected)
 		if p, ok := t.(interface{ Penalise(wire.Code) }); ok && rejected.result == resultBadAuth {

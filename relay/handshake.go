@@ -32,6 +32,18 @@ type rejection struct {
 	stream wire.Stream
 }
 
+// greetAside is greet on a goroutine of its own: the handshake's arithmetic needs a large stack, which would stay with the
+// connection for as long as it lives.
+func (s *Server) greetAside(ctx context.Context, t wire.Transport) (n *newcomer, rejected *rejection) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n, rejected = s.greet(ctx, t)
+	}()
+	<-done
+	return n, rejected
+}
+
 // greet runs the hop handshake on the transport's first stream: nothing else is accepted
 // before the third message has proven the peer's key. The whole takes HopTimeout at most.
 func (s *Server) greet(ctx context.Context, t wire.Transport) (*newcomer, *rejection) {

@@ -92,7 +92,7 @@ func wantNoOtherLimit(t *testing.T, r memory, name string) {
 	t.Helper()
 	for _, other := range []string{
 		"handshakes", "tenant_handshakes", "key_connections", "tenant_connections", "tenant_executors",
-		"key_circuits", "tenant_circuits", "executor_circuits", "tenant_bytes",
+		"key_circuits", "tenant_circuits", "executor_circuits", "tenant_bytes", "key_bytes", "key_handshakes",
 	} {
 		if n := value(t, r.Relay, "limited_total", other); other != name && n != 0 {
 			t.Errorf("%s counted %v times, want only %s", other, n, name)
