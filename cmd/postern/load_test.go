@@ -157,7 +157,7 @@ func BenchmarkCapacity(b *testing.B) {
 	r.end(syscall.SIGKILL)
 	r.start()
 	back(b, r, "killed", n)
-	time.Sleep(10 * time.Second) // what came back is settled, else it takes longer waits
+	time.Sleep(65 * time.Second) // who came back a minute ago begins with short waits again
 	r.end(syscall.SIGTERM)
 	r.start()
 	back(b, r, "drained", n)
