@@ -33,7 +33,7 @@ the machine's place, so hand it over as you would a password; it is good for one
   postern executors                          # on yours again: who has joined`,
 		RunE: wantVerb,
 	}
-	cmd.AddCommand(newTokenNew(std), newTokenList(std), newTokenRemove())
+	cmd.AddCommand(newTokenNew(std), newTokenList(std), newTokenRemove(std))
 	return cmd
 }
 
@@ -137,7 +137,9 @@ func (o *tokenFlags) make(ctx context.Context, std stdio, h home, relay keys.Rel
 		ID: wire.ID(token.ID), Hash: token.Hash(), Pattern: o.name, Uses: uint32(o.uses), TTLMillis: uint64(o.ttl.Milliseconds()),
 	})
 	if err == nil {
-		err = o.handOut(std, token)
+		if err = o.handOut(std, token); err != nil {
+			err = takeBack(ctx, c, token.ID, err)
+		}
 	}
 	if err != nil {
 		return failed(errors.Join(err, keys.RemovePairing(h.join(pairingsFile), token.ID)))
@@ -190,6 +192,9 @@ func (o *tokenFlags) parseClients() error {
 		if key.Kind() != keys.Client {
 			return errors.New("want a key that begins with client_")
 		}
+		if err := listable(key, name); err != nil {
+			return err
+		}
 		o.others = append(o.others, keys.TokenClient{Key: key, Name: name})
 	}
 	return nil
@@ -197,7 +202,7 @@ func (o *tokenFlags) parseClients() error {
 
 // clientsWith is who may run commands: this client, and those that were named.
 func (o *tokenFlags) clientsWith(own keys.PublicKey) []keys.TokenClient {
-	clients := []keys.TokenClient{{Key: own, Name: userName()}}
+	clients := []keys.TokenClient{{Key: own, Name: userName(own)}}
 	for _, c := range o.others {
 		if c.Key != own {
 			clients = append(clients, c)
@@ -207,16 +212,22 @@ func (o *tokenFlags) clientsWith(own keys.PublicKey) []keys.TokenClient {
 }
 
 // userName is how the executor's list calls this client, if the user's name can stand there.
-func userName() string {
+func userName(own keys.PublicKey) string {
 	u, err := user.Current()
 	if err != nil {
 		return ""
 	}
 	name := filepath.Base(strings.ReplaceAll(u.Username, `\`, "/"))
-	if !keys.MatchName("*", name) {
+	if !keys.MatchName("*", name) || listable(own, name) != nil {
 		return ""
 	}
 	return name
+}
+
+// listable refuses a name that authorized_clients of the new machine would refuse: it could not join.
+func listable(key keys.PublicKey, name string) error {
+	_, err := keys.ParseAuthorizedClients("NAME="+key.Short(), strings.NewReader(key.String()+" "+name))
+	return err
 }
 
 // awaitAdmission returns once the relay admits this client.
@@ -228,7 +239,7 @@ func (o *tokenFlags) awaitAdmission(ctx context.Context, c *client.Client, n *no
 		if wire.CodeOf(err) != wire.CodeUnauthorized {
 			return err
 		}
-		advice := fmt.Sprintf("postern tenant add --state DIR TENANT %s %s", key, orName(userName()))
+		advice := fmt.Sprintf("postern tenant add --state DIR TENANT %s %s", key, orName(userName(key)))
 		if o.wait == 0 {
 			return fmt.Errorf("the relay does not admit this client yet; there, run: %s", advice)
 		}
@@ -321,12 +332,13 @@ func listTokens(out io.Writer, tokens []tokenJSON, json bool) error {
 	return w.Flush()
 }
 
-func newTokenRemove() *cobra.Command {
+func newTokenRemove(std stdio) *cobra.Command {
 	var relayURL string
 	cmd := &cobra.Command{
 		Use:   "rm [flags] TOKEN...",
 		Short: "Withdraw join tokens",
-		Long: `Withdraw join tokens, by their ids as token ls prints them. Machines that have joined stay: to
+		Long: `Withdraw join tokens, by their ids as token ls prints them. This client forgets them first, whatever
+the relay says, and believes no announcement of theirs any more. Machines that have joined stay: to
 remove one, the relay's operator runs postern tenant rm, or its own authorized_clients is emptied.`,
 		Example: `  postern token rm 5f0c1d...`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -341,52 +353,13 @@ remove one, the relay's operator runs postern tenant rm, or its own authorized_c
 				}
 				ids = append(ids, id)
 			}
-			return onRelay(relayURL, func(ctx context.Context, c *client.Client, _ keys.PublicKey) error {
-				for _, id := range ids {
-					if err := c.RemoveToken(ctx, wire.ID(id)); err != nil {
-						return fmt.Errorf("token %s: %w", id, err)
-					}
-					h, err := findHome()
-					if err == nil {
-						err = keys.RemovePairing(h.join(pairingsFile), id)
-					}
-					if err != nil && !errors.Is(err, keys.ErrNotListed) {
-						return err
-					}
-				}
-				return nil
-			})
+			h, err := findHome()
+			if err != nil {
+				return failed(err)
+			}
+			return h.withdraw(&notes{w: std.err}, relayURL, ids)
 		},
 	}
-	cmd.Flags().StringVar(&relayURL, "relay", "", "the relay (default: the only one this client uses)")
+	cmd.Flags().StringVar(&relayURL, "relay", "", "the relay (default: the one of the token, or else the only one this client uses)")
 	return cmd
-}
-
-// onRelay asks a relay something.
-func onRelay(flag string, do func(context.Context, *client.Client, keys.PublicKey) error) error {
-	h, err := findHome()
-	if err != nil {
-		return failed(err)
-	}
-	relay, err := h.relay(flag)
-	if err != nil {
-		return err
-	}
-	c, err := h.open(relay)
-	if err != nil {
-		return failed(err)
-	}
-	defer c.Close()
-	key, err := keys.ReadFile(h.join(keyFile), keys.Client)
-	if err != nil {
-		return failed(err)
-	}
-	return underSignals(func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
-		defer cancel()
-		if err := do(ctx, c, key.Public()); err != nil {
-			return failf(exitFailed, "relay %s: %v", relay.Address(), err)
-		}
-		return nil
-	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
 )
 
 // An executor that joins with a token of this client announces its key, under the token's pairing
@@ -158,6 +159,67 @@ func (h home) over(p keys.Pairing, listed []client.ExecutorEntry) (bool, error) 
 		}
 	}
 	return true, nil
+}
+
+// withdraw takes tokens back: here before at the relay, since one that does not answer, or lies, must not decide for whom
+// this client waits.
+func (h home) withdraw(n *notes, flag string, ids []keys.TokenID) error {
+	only, onlyErr := h.relay(flag) // before the pairings go, which may be all that names it
+	if flag != "" && onlyErr != nil {
+		return onlyErr
+	}
+	pairings, err := h.pairings()
+	if err != nil {
+		return failed(err)
+	}
+	made := make(map[keys.TokenID]keys.RelayURL) // by this client, and not forgotten yet
+	for _, p := range pairings {
+		made[p.ID] = p.Relay
+	}
+	for _, id := range ids {
+		if err := keys.RemovePairing(h.join(pairingsFile), id); err != nil && !errors.Is(err, keys.ErrNotListed) {
+			return failed(err)
+		}
+	}
+	for _, id := range ids {
+		relay, err := only, onlyErr
+		of, own := made[id]
+		if own && flag == "" {
+			relay, err = of, nil
+		}
+		if err != nil {
+			return err
+		}
+		err = h.onRelay(relay, func(ctx context.Context, c *client.Client, _ keys.PublicKey) error {
+			err := c.RemoveToken(ctx, wire.ID(id))
+			switch {
+			case err == nil:
+				return nil
+			case wire.CodeOf(err) != wire.CodeNotFound:
+				return fmt.Errorf("token %s is forgotten here, but at the relay it may still be good: %w", id, err)
+			case own && of != relay:
+				return fmt.Errorf("token %s is forgotten here, but it was made for the relay %s: withdraw it there", id, of)
+			case !own:
+				n.say("token %s: neither this client nor the relay knows it", id)
+			}
+			return nil // it was withdrawn already, or is long expired
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack withdraws a token that could not be handed out: a part of it may be somewhere. The error is why it was not, and what
+// is left to do.
+func takeBack(ctx context.Context, c *client.Client, id keys.TokenID, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), learnTimeout) // an interrupt may be the reason
+	defer cancel()
+	if err := c.RemoveToken(ctx, wire.ID(id)); err != nil && wire.CodeOf(err) != wire.CodeNotFound {
+		return fmt.Errorf("%w; the relay may still take it, withdraw it with: postern token rm %s", why, id)
+	}
+	return why
 }
 
 // pairings are the tokens that this client waits for.

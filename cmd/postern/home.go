@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,6 +112,40 @@ func onExecutor(alias string, do func(client.Environment) error, tune ...func(*c
 	}
 	defer c.Close()
 	return do(client.Environment{Name: alias, Backend: backend})
+}
+
+// onRelay asks the relay that a flag names, or else the only one that this client uses, something.
+func onRelay(flag string, do func(context.Context, *client.Client, keys.PublicKey) error) error {
+	h, err := findHome()
+	if err != nil {
+		return failed(err)
+	}
+	relay, err := h.relay(flag)
+	if err != nil {
+		return err
+	}
+	return h.onRelay(relay, do)
+}
+
+// onRelay asks a relay something, for learnTimeout at most. The error names the relay.
+func (h home) onRelay(relay keys.RelayURL, do func(context.Context, *client.Client, keys.PublicKey) error) error {
+	c, err := h.open(relay)
+	if err != nil {
+		return failed(err)
+	}
+	defer c.Close()
+	key, err := keys.ReadFile(h.join(keyFile), keys.Client)
+	if err != nil {
+		return failed(err)
+	}
+	return underSignals(func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+		defer cancel()
+		if err := do(ctx, c, key.Public()); err != nil {
+			return failf(exitFailed, "relay %s: %v", relay.Address(), err)
+		}
+		return nil
+	})
 }
 
 func (h home) known() (*keys.KnownExecutors, error) {
