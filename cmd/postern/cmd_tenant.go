@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -36,7 +38,7 @@ DIR/enrolled is the relay's own list of join tokens and of executors that came w
   postern tenant rm --state /var/lib/postern-relay acme builder`,
 		RunE: wantVerb,
 	}
-	cmd.AddCommand(newTenantAdd(), newTenantList(std), newTenantRemove())
+	cmd.AddCommand(newTenantAdd(), newTenantList(std), newTenantRemove(std))
 	return cmd
 }
 
@@ -107,6 +109,10 @@ DIR/tenants.`,
 					return fmt.Errorf("--%s %d: want a number above zero, or 0 for no limit", name, n)
 				}
 			}
+			current, listed, enrolled, err := files.read()
+			if err != nil {
+				return failed(err)
+			}
 			var member keys.Member
 			if len(args) == 3 {
 				key, err := keys.ParsePublicKey(args[1])
@@ -117,10 +123,9 @@ DIR/tenants.`,
 					return fmt.Errorf("%s is a relay's key: want one that begins with client_ or exec_", key)
 				}
 				member = keys.Member{Key: key, Name: args[2], Tenant: args[0]}
-			}
-			current, listed, _, err := files.read()
-			if err != nil {
-				return failed(err)
+				if err := free(current, listed, enrolled, member); err != nil {
+					return failed(err)
+				}
 			}
 			if _, there := listed.Tenant(args[0]); !there || limits != (keys.TenantLimits{}) {
 				if err := keys.AddTenant(files.listed(), keys.Tenant{Name: args[0], Limits: limits}); err != nil {
@@ -129,9 +134,6 @@ DIR/tenants.`,
 			}
 			if len(args) == 1 {
 				return nil
-			}
-			if err := free(current, member); err != nil {
-				return failed(err)
 			}
 			return failed(keys.AddMember(files.listed(), args[0], member))
 		},
@@ -144,8 +146,14 @@ DIR/tenants.`,
 	return cmd
 }
 
-// free refuses a name that an executor with another key has enrolled under: names are not moved by force.
-func free(current *keys.Tenants, m keys.Member) error {
+// free refuses a key that is a member of another tenant in either list, since the operator's would move it silently, and a name
+// that an executor with another key has enrolled under: neither is moved by force.
+func free(current, listed, enrolled *keys.Tenants, m keys.Member) error {
+	for _, list := range []*keys.Tenants{listed, enrolled} {
+		if old, member := list.Lookup(m.Key); member && old.Tenant != m.Tenant {
+			return fmt.Errorf("%s is a member of the tenant %s: remove it there first with: postern tenant rm --state DIR %s %s", m.Key, old.Tenant, old.Tenant, m.Key)
+		}
+	}
 	for _, holder := range current.Named(m.Tenant, m.Key.Kind(), m.Name) {
 		if holder.Key != m.Key && holder.Key != m.Follows {
 			return fmt.Errorf("%s is already the name of %s: remove that one first with: postern tenant rm", m.Name, holder.Key)
@@ -154,14 +162,15 @@ func free(current *keys.Tenants, m keys.Member) error {
 	return nil
 }
 
-func newTenantRemove() *cobra.Command {
+func newTenantRemove(std stdio) *cobra.Command {
 	var files rosterFiles
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "rm --state DIR TENANT [KEY|NAME...]",
 		Short: "Remove a tenant, or members of one",
-		Long: `Remove a tenant, or clients and executors of one, by key or name, from both lists. A running
-relay closes their connections within a second. A tenant that has members or tokens needs -f.`,
+		Long: `Remove a tenant, or clients and executors of one, by key or name, from both lists, an executor with
+the key that is to replace its own. A running relay closes their connections within a second. A tenant that has
+members or tokens needs -f. A machine whose token is still good can come back with it, and this says so.`,
 		Example: `  postern tenant rm --state /var/lib/postern-relay acme builder
   postern tenant rm --state /var/lib/postern-relay -f acme`,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -175,7 +184,7 @@ relay closes their connections within a second. A tenant that has members or tok
 				return failed(files.removeTenant(args[0], force))
 			}
 			for _, word := range args[1:] {
-				if err := files.removeMember(args[0], word); err != nil {
+				if err := files.removeMember(&notes{w: std.err}, args[0], word); err != nil {
 					return failed(err)
 				}
 			}
@@ -202,16 +211,17 @@ func (r *rosterFiles) removeTenant(name string, force bool) error {
 		fmt.Errorf("there is no tenant %s", name))
 }
 
-func (r *rosterFiles) removeMember(tenant, word string) error {
-	_, listed, enrolled, err := r.read()
+func (r *rosterFiles) removeMember(n *notes, tenant, word string) error {
+	merged, listed, enrolled, err := r.read()
 	if err != nil {
 		return err
 	}
-	found := make(map[keys.PublicKey]bool)
+	members := append(listed.Members(tenant), enrolled.Members(tenant)...)
+	var found []keys.PublicKey
 	executors := true // of one name there is one executor, and the key that is going to replace its key
-	for _, m := range append(listed.Members(tenant), enrolled.Members(tenant)...) {
-		if m.Name == word || m.Key.String() == word {
-			found[m.Key] = true
+	for _, m := range members {
+		if (m.Name == word || m.Key.String() == word) && !slices.Contains(found, m.Key) {
+			found = append(found, m.Key)
 			executors = executors && m.Key.Kind() == keys.Executor
 		}
 	}
@@ -222,12 +232,42 @@ func (r *rosterFiles) removeMember(tenant, word string) error {
 	case len(found) > 1 && !executors:
 		return fmt.Errorf("tenant %s has %d members with the name %s: give the key of one", tenant, len(found), word)
 	}
-	for key := range found {
+	found = withFollowers(found, members)
+	for _, key := range found {
 		if err := r.fromBoth(func(path string) error { return keys.RemoveMember(path, key) }, missing); err != nil {
 			return err
 		}
 	}
+	var told []keys.TokenID
+	for _, m := range members {
+		if slices.Contains(found, m.Key) && !slices.Contains(told, m.Token) {
+			told = append(told, m.Token)
+			r.warnOfReturn(n, merged, m)
+		}
+	}
 	return nil
+}
+
+// withFollowers adds the keys that are to replace one of these, and theirs: a machine is removed with all its keys.
+func withFollowers(found []keys.PublicKey, members []keys.Member) []keys.PublicKey {
+	for i := 0; i < len(found); i++ { // it grows
+		for _, m := range members {
+			if m.Follows == found[i] && !slices.Contains(found, m.Key) {
+				found = append(found, m.Key)
+			}
+		}
+	}
+	return found
+}
+
+// warnOfReturn says so when a member that was removed came with a token that is still good.
+func (r *rosterFiles) warnOfReturn(n *notes, merged *keys.Tenants, m keys.Member) {
+	j, there := merged.Join(m.Token)
+	if !there || j.Used >= j.Uses || !time.Now().Before(j.Expires) {
+		return
+	}
+	n.warn("%s can come back with its token, good for %s until %s: its client runs postern token rm %s, or you remove the join line in %s",
+		m.Name, machines(j.Uses-j.Used), j.Expires.Local().Format(time.DateTime), j.ID, r.enrolled())
 }
 
 // fromBoth removes something from both lists; missing is the error when it was in neither.
@@ -356,8 +396,5 @@ func limitsText(l keys.TenantLimits) string {
 			words = append(words, fmt.Sprintf("%s=%d", limit.name, limit.n))
 		}
 	}
-	if words == nil {
-		return "no limits of its own"
-	}
-	return strings.Join(words, " ")
+	return cmp.Or(strings.Join(words, " "), "no limits of its own")
 }
