@@ -21,9 +21,9 @@ import (
 	"github.com/postern-relay/postern/wire/quicconn"
 )
 
-// floodMemory is by how much the memory that a relay uses may grow in a flood: what it holds for slow receivers, 256 MiB at most,
-// is not in it, since the flood sends less than that.
-const floodMemory = 192 << 20
+// floodMemory is by how much the memory that a relay uses may grow in this flood, whose 500 circuits send 64 MiB that nobody reads:
+// twice that and the handshakes in flight, of which there are 256 at most, with the garbage that the collector lets be.
+const floodMemory = 320 << 20
 
 // flood is an attack on a relay by many at a time.
 type flood struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -41,19 +42,27 @@ func startLoadRelay(t testing.TB, program string, flags ...string) *loadRelay {
 	if r.program == "" {
 		r.program = os.Args[0]
 	}
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.address, r.observed = udp.LocalAddr().String(), tcp.Addr().String()
-	_, _ = udp.Close(), tcp.Close()
+	r.address, r.observed = lastingAddress(), lastingAddress()
 	t.Cleanup(func() { r.end(syscall.SIGKILL) })
 	r.start()
 	return r
+}
+
+// lastingAddress is one of loopback whose port is free, and stays so while nobody has it: the kernel gives its own ports, from
+// 32768 on, to thousands of executors that come back.
+func lastingAddress() string {
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		udp, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue
+		}
+		_ = udp.Close()
+		if tcp, err := net.Listen("tcp", address); err == nil {
+			_ = tcp.Close()
+			return address
+		}
+	}
 }
 
 // start starts the process and waits for its address.
