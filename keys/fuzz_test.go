@@ -54,7 +54,7 @@ func FuzzAuthorizedClients(f *testing.F) {
 		"as=ci " + key + " a\nas=\"ci\",view=all " + other + " b", "control=all " + key, "view=,as=" + key + " " + key, "as=client_x " + key,
 		"restrict,pty,sandbox<=workspace-write,network<=host " + key, "pty " + key, "expires=2026-12-01,max-time=1h30m,max-execs=7 " + key,
 		"expires=2026-12-01T18:00:00.5+01:00 " + key, `command="/bin/echo 'a b' '' '*' *",command=/bin/true ` + key, `command="/bin/x 'a" ` + key,
-		"control=all,restrict " + key, key + " alice,restrict", key + " sandbox<=read-only", "max-execs=01 " + key, "expires=0001-01-01 " + key,
+		"control=all,restrict " + key, key + " alice,restrict", key + " sandbox<=read-only", key + " alice; No-Pty", key + " alice <b@c>", "max-execs=01 " + key, "expires=0001-01-01 " + key,
 	} {
 		f.Add(text)
 	}
@@ -75,7 +75,7 @@ func FuzzAuthorizedClients(f *testing.F) {
 			t.Fatalf("written anew: %v", err)
 		}
 		for _, client := range clients.All() {
-			if client.ControlAll && !client.ViewAll || strings.HasPrefix(client.As, "client_") {
+			if client.ControlAll && !client.ViewAll || strings.HasPrefix(client.As, "client_") || strings.ContainsAny(client.Name, `=<>"`) {
 				t.Errorf("%+v is let in", client)
 			}
 			found, ok := again.Lookup(client.Key)
