@@ -1,6 +1,10 @@
 package keys
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // addTenant, addMember and addJoin extend a list under construction and refuse what would be there twice. Line numbers in
 // their errors are those of the same file.
@@ -58,7 +62,8 @@ func (t *Tenants) addJoin(join Join) error {
 
 // Merge returns what the operator has listed (t) together with what the relay has enrolled, which stays out where the two
 // disagree. Of the enrolled tenants only the names count. Left out are members and tokens of a tenant that the operator does
-// not list, a member whose name the operator has given to another key of the kind (unless one of the two follows the other),
+// not list, a member whose name the operator has given to another key of the kind (unless one of the two follows the other), one that follows a
+// key which is not in force,
 // and a token whose id the operator has given to another; for each of them there is an error, one line for the log. A key that
 // both list is the operator's, without an error, with the token that it has joined with since. So is a token, with the higher
 // count of uses: the relay counts the uses of the operator's tokens in its own list. Neither list changes.
@@ -79,7 +84,11 @@ func (t *Tenants) Merge(enrolled *Tenants) (*Tenants, []error) {
 		return merged, nil
 	}
 	var leftOut []error
-	for _, member := range enrolled.members {
+	byAge := slices.Clone(enrolled.members) // what others follow comes first
+	slices.SortStableFunc(byAge, func(a, b Member) int {
+		return cmp.Compare(followsSomebody(a), followsSomebody(b))
+	})
+	for _, member := range byAge {
 		if err := merged.mergeMember(member); err != nil {
 			leftOut = append(leftOut, fmt.Errorf("enrolled %s %q (%s) is left out: %w", member.Key.Kind(), member.Name, member.Key.Short(), err))
 		}
@@ -92,6 +101,13 @@ func (t *Tenants) Merge(enrolled *Tenants) (*Tenants, []error) {
 	return merged, leftOut
 }
 
+func followsSomebody(m Member) int {
+	if m.Follows.IsZero() {
+		return 0
+	}
+	return 1
+}
+
 func (t *Tenants) mergeMember(member Member) error {
 	if place, listed := t.byKey[member.Key]; listed {
 		// What the operator has written stays; that the executor has joined with a token since is news.
@@ -102,6 +118,9 @@ func (t *Tenants) mergeMember(member Member) error {
 	}
 	if _, listed := t.byName[member.Tenant]; !listed {
 		return fmt.Errorf("there is no tenant %q any more", member.Tenant)
+	}
+	if _, in := t.byKey[member.Follows]; !in && !member.Follows.IsZero() { // whoever removed that key meant this one too
+		return fmt.Errorf("the key that it is to replace, %s, is not listed any more", member.Follows.Short())
 	}
 	if holder, taken := t.nameTaken(member); taken {
 		return fmt.Errorf("in tenant %q the name is that of %s", member.Tenant, holder.Key.Short())

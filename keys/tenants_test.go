@@ -241,6 +241,7 @@ func TestMergeLetsTheOperatorsListWin(t *testing.T) {
 		fmt.Sprintf("exec %s builder follows=%s", key(Executor, 3), key(Executor, 1)),
 		fmt.Sprintf("exec %s builder follows=%s", key(Executor, 4), key(Executor, 3)),
 		fmt.Sprintf("exec %s alice", key(Executor, 5)), // another kind
+		fmt.Sprintf("exec %s orphan follows=%s", key(Executor, 7), key(Executor, 8)),
 		fmt.Sprintf("client %s alice", key(Client, 2)),
 		"join "+tokenText+" sha256:"+hex64+" uses=5 used=4 expires=2027-12-01T00:00:00Z",
 		"join 30"+tokenText[2:]+" sha256:"+hex64+" expires=2026-12-01T00:00:00Z",
@@ -257,8 +258,9 @@ func TestMergeLetsTheOperatorsListWin(t *testing.T) {
 	}
 	wantErrors := []string{
 		`enrolled exec "x" (` + key(Executor, 2).Short() + `) is left out: there is no tenant "gone" any more`,
-		`enrolled exec "builder" (` + key(Executor, 4).Short() + `) is left out: in tenant "acme" the name is that of ` + key(Executor, 1).Short(),
 		`enrolled client "alice" (` + key(Client, 2).Short() + `) is left out: in tenant "acme" the name is that of ` + key(Client, 1).Short(),
+		`enrolled exec "builder" (` + key(Executor, 4).Short() + `) is left out: in tenant "acme" the name is that of ` + key(Executor, 1).Short(),
+		`enrolled exec "orphan" (` + key(Executor, 7).Short() + `) is left out: the key that it is to replace, ` + key(Executor, 8).Short() + `, is not listed any more`,
 		`join token 20` + tokenText[2:] + ` is left out: there is no tenant "gone" any more`,
 	}
 	if diff := cmp.Diff(wantErrors, errs); diff != "" {
@@ -268,8 +270,8 @@ func TestMergeLetsTheOperatorsListWin(t *testing.T) {
 		"tenant acme conns=5",
 		fmt.Sprintf("exec %s builder", key(Executor, 1)),
 		fmt.Sprintf("client %s alice", key(Client, 1)),
-		fmt.Sprintf("exec %s builder follows=%s", key(Executor, 3), key(Executor, 1)),
 		fmt.Sprintf("exec %s alice", key(Executor, 5)),
+		fmt.Sprintf("exec %s builder follows=%s", key(Executor, 3), key(Executor, 1)), // after those that follow nobody
 		"join " + tokenText + " sha256:" + hex64 + " name=* uses=2 used=2 expires=2026-12-01T00:00:00Z",
 		"join 30" + tokenText[2:] + " sha256:" + hex64 + " name=* uses=1 used=0 expires=2026-12-01T00:00:00Z",
 		"tenant empty",

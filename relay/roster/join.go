@@ -3,6 +3,7 @@ package roster
 import (
 	"crypto/subtle"
 	"errors"
+	"time"
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
@@ -18,13 +19,15 @@ const (
 	JoinUnknown JoinResult = "unknown" // no such token, or another secret
 	JoinSpent   JoinResult = "spent"
 	JoinExpired JoinResult = "expired"
+	JoinFull    JoinResult = "full"     // the tenant has as many machines as the relay keeps
 	JoinName    JoinResult = "name"     // taken, or not one that the token allows
 	JoinForeign JoinResult = "foreign"  // the key is a member of another tenant
+	JoinBusy    JoinResult = "busy"     // too many of the tenant at once, or the list is being edited
 	JoinFailed  JoinResult = "internal" // the disk
 )
 
 // JoinResults is all of them.
-var JoinResults = []JoinResult{Joined, JoinAgain, JoinUnknown, JoinSpent, JoinExpired, JoinName, JoinForeign, JoinFailed}
+var JoinResults = []JoinResult{Joined, JoinAgain, JoinUnknown, JoinSpent, JoinExpired, JoinFull, JoinName, JoinForeign, JoinBusy, JoinFailed}
 
 // joinError carries a refusal through the rewriting of the file.
 type joinError struct {
@@ -39,32 +42,33 @@ func (e *joinError) Error() string { return e.err.Error() }
 // what it got then.
 func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (keys.Member, JoinResult, *wire.Error) {
 	// Strangers cost no more than a look: the file is read for those only who would be admitted.
-	if _, _, err := decide(r.listed.Current(), r.Current(), key, name, proof); err != nil {
-		if refusal, refused := errors.AsType[*joinError](err); refused {
-			return keys.Member{}, refusal.result, refusal.err
-		}
-	}
+	wanted, _, err := r.decide(r.Current(), key, name, proof)
 	var again bool
-	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
-		member, known, err := decide(r.listed.Current(), current, key, name, proof)
-		if err != nil {
-			return err
-		}
-		if again = known; known {
-			return nil
-		}
-		return enrol(edit, current, member)
-	})
+	if err == nil {
+		err = r.change(wanted.Tenant, maxJoins, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+			member, known, err := r.decide(current, key, name, proof)
+			if err != nil {
+				return err
+			}
+			if again = known; known {
+				return nil
+			}
+			return r.enrol(edit, current, member)
+		})
+	}
 	refusal, refused := errors.AsType[*joinError](err)
+	busy, waits := errors.AsType[*wire.Error](err)
 	member, in := r.Current().Lookup(key)
 	switch {
 	case refused:
 		return keys.Member{}, refusal.result, refusal.err
+	case waits:
+		return keys.Member{}, JoinBusy, busy
 	case err != nil:
 		r.log.Error("a machine could not join", "file", EnrolledFile, "err", err)
 		return keys.Member{}, JoinFailed, wire.Errorf(wire.CodeInternal, "the relay could not record the new member: its log says why")
 	case !in: // the operator's list has changed this very moment
-		return keys.Member{}, JoinFailed, wire.Errorf(wire.CodeBusy, "the relay's lists have changed: try again")
+		return keys.Member{}, JoinBusy, wire.Errorf(wire.CodeBusy, "the relay's lists have changed: try again")
 	case again:
 		return member, JoinAgain, nil
 	}
@@ -73,14 +77,15 @@ func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (k
 
 // decide is the decision, by what is in force and what the operator has listed of it. Somebody without the secret learns nothing from
 // it, and somebody with the secret of a spent token no more than that.
-func decide(listed, current *keys.Tenants, key keys.PublicKey, name string, proof *wire.JoinProof) (m keys.Member, known bool, err error) {
+func (r *Roster) decide(current *keys.Tenants, key keys.PublicKey, name string, proof *wire.JoinProof) (m keys.Member, known bool, err error) {
+	listed := r.listed.Current()
 	refuse := func(result JoinResult, code wire.Code, format string, args ...any) (keys.Member, bool, error) {
 		return keys.Member{}, false, &joinError{result, wire.Errorf(code, format, args...)}
 	}
 	join, found := current.Join(keys.TokenID(proof.Token))
 	hash := keys.HashJoinSecret(keys.TokenID(proof.Token), proof.Secret)
-	_, known = current.Lookup(join.By)
-	withdrawn := !join.By.IsZero() && !known // with the client that made it
+	maker, there := current.Lookup(join.By)
+	withdrawn := !join.By.IsZero() && (!there || maker.Tenant != join.Tenant) // with the client that made it
 	if subtle.ConstantTimeCompare(hash[:], join.Hash[:]) != 1 || !found || withdrawn {
 		return refuse(JoinUnknown, wire.CodeToken, "the relay does not know this join token: it may have been withdrawn, or made for another relay")
 	}
@@ -94,7 +99,7 @@ func decide(listed, current *keys.Tenants, key keys.PublicKey, name string, proo
 	switch {
 	case !now().Before(join.Expires):
 		return refuse(JoinExpired, wire.CodeToken, "this join token has expired on the relay's clock: make a new one with: postern token new")
-	case join.Used >= join.Uses:
+	case r.used(join) >= join.Uses:
 		return refuse(JoinSpent, wire.CodeToken, "this join token was used already: if that was not this machine, somebody else has it; make a new one with: postern token new")
 	case !keys.MatchName(join.Pattern, name):
 		return refuse(JoinName, wire.CodeNameTaken, "this join token is for names like %s: choose another with --name", join.Pattern)
@@ -115,9 +120,15 @@ func decide(listed, current *keys.Tenants, key keys.PublicKey, name string, proo
 }
 
 // enrol counts the use and adds the member, or puts a member's new announcement in place of its old one.
-func enrol(edit *keys.TenantsEdit, current *keys.Tenants, m keys.Member) error {
+func (r *Roster) enrol(edit *keys.TenantsEdit, current *keys.Tenants, m keys.Member) error {
 	join, _ := current.Join(m.Token)
-	join.Used++
+	join.Used = r.used(join) + 1
+	if _, there := edit.Before().Lookup(m.Key); !there && len(edit.Before().Members(m.Tenant)) >= MaxEnrolled {
+		return &joinError{JoinFull, &wire.Error{
+			Code: wire.CodeBusy, RetryAfter: time.Hour,
+			Text: "this tenant has as many machines as the relay enrols: its operator has to remove some",
+		}}
+	}
 	if err := edit.SetJoin(join.Tenant, join); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
 )
 
 // The names of the two files in the folder of a roster.
@@ -26,9 +27,11 @@ type Roster struct {
 	enrolled *keys.File[*keys.Tenants]
 	path     string // of enrolled
 
-	changing sync.Mutex // one change of enrolled at a time
-	merging  sync.Mutex
-	leftOut  map[string]bool // reasons that were logged
+	turns    turns                // of tenants, before changing
+	changing sync.Mutex           // one change of enrolled at a time
+	merging  sync.Mutex           // of the next two
+	leftOut  map[string]bool      // reasons that were logged
+	counted  map[keys.TokenID]int // the highest count of uses that was ever in force
 	current  atomic.Pointer[keys.Tenants]
 }
 
@@ -38,7 +41,7 @@ func Open(dir string, log *slog.Logger) (*Roster, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	r := &Roster{log: log, path: filepath.Join(dir, EnrolledFile), leftOut: make(map[string]bool)}
+	r := &Roster{log: log, path: filepath.Join(dir, EnrolledFile), leftOut: make(map[string]bool), counted: make(map[keys.TokenID]int)}
 	var err error
 	if r.listed, err = keys.WatchFile(filepath.Join(dir, ListedFile), keys.ParseTenants); err != nil {
 		return nil, err
@@ -94,14 +97,38 @@ func (r *Roster) merge() {
 		}
 	}
 	r.leftOut = reasons
+	counted := make(map[keys.TokenID]int)
+	for _, tenant := range merged.All() {
+		for _, join := range merged.Joins(tenant.Name) {
+			counted[join.ID] = max(join.Used, r.counted[join.ID])
+		}
+	}
+	r.counted = counted
 }
 
-// change rewrites enrolled, and has it in force when it returns. What do decides by is what is in the
+// used is how often a token was used. The count in the file goes down when an editor saves what it has read before a machine
+// joined; that gives no use back.
+func (r *Roster) used(join keys.Join) int {
+	r.merging.Lock()
+	defer r.merging.Unlock()
+	return max(join.Used, r.counted[join.ID])
+}
+
+// change rewrites enrolled for a tenant of which fewer than waiting changes wait, and has it in force when it returns. What do decides by is what is in the
 // file at that moment, and nobody changes it in between.
-func (r *Roster) change(do func(edit *keys.TenantsEdit, current *keys.Tenants) error) error {
+func (r *Roster) change(tenant string, waiting int, do func(edit *keys.TenantsEdit, current *keys.Tenants) error) error {
+	done, busy := r.turns.take(tenant, waiting)
+	if busy != nil {
+		return busy
+	}
+	defer done()
 	r.changing.Lock()
 	defer r.changing.Unlock()
 	err := keys.RewriteTenants(r.path, func(edit *keys.TenantsEdit) error {
+		// A file that is gone, or empty while somebody writes it, would come back with this change as all that it says.
+		if len(edit.Before().All()) == 0 && len(r.enrolled.Current().All()) > 0 {
+			return &wire.Error{Code: wire.CodeBusy, RetryAfter: time.Second, Text: "the relay's list of enrolled machines is missing or being edited: its operator has to look"}
+		}
 		current, _ := r.listed.Current().Merge(edit.Before())
 		return do(edit, current)
 	})

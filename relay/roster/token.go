@@ -11,9 +11,11 @@ import (
 // Bounds on join tokens.
 const (
 	// MaxTokens is how many tokens of one tenant the relay keeps, spent and expired ones included.
-	MaxTokens = 1000
+	MaxTokens = 200
+	// MaxEnrolled is how many machines of one tenant the relay keeps in its own list: others are for the operator to list.
+	MaxEnrolled = 5000
 	// MaxUses is how many machines one token can enrol.
-	MaxUses = 10_000
+	MaxUses = MaxEnrolled
 	// MaxTTL is the longest life of a token.
 	MaxTTL = 30 * 24 * time.Hour
 	// Afterlife is how long an expired token is remembered, so that who comes with it is told that it
@@ -37,7 +39,7 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 		ID: keys.TokenID(m.ID), Tenant: by.Tenant, Hash: m.Hash, Pattern: m.Pattern,
 		Uses: int(m.Uses), Expires: now().Add(max(m.TTL().Truncate(time.Second), time.Second)), By: by.Key,
 	}
-	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(by.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		if _, err := still(current, by); err != nil {
 			return err
 		}
@@ -65,7 +67,7 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 
 // RemoveToken takes a token of the client's tenant back. Another tenant's is not found.
 func (r *Roster) RemoveToken(by keys.Member, id keys.TokenID) *wire.Error {
-	err := r.change(func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(by.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		if _, err := still(current, by); err != nil {
 			return err
 		}
