@@ -18,9 +18,11 @@ import (
 type conn struct {
 	server    *Server
 	transport wire.Transport
-	begun     time.Time      // its handshake
-	pinned    keys.PublicKey // the relay's key, as this peer has it
+	begun     time.Time        // its handshake
+	pinned    keys.PublicKey   // the relay's key, as this peer has it
+	told      *keys.PrivateKey // the next one, as its welcome has it; nil: none
 	key       keys.PublicKey
+	follows   keys.PublicKey // the key that it is going to replace; zero: none
 	name      string
 	tenant    string
 	role      wire.Role
@@ -84,7 +86,7 @@ func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	}
 	defer s.perTenant.release(tenant)
 	c := &conn{
-		server: s, transport: t, begun: begun, pinned: n.pending.Local(), key: n.key, name: n.member.Name, tenant: tenant, role: n.hello.Role,
+		server: s, transport: t, begun: begun, pinned: n.pending.Local(), told: n.next, key: n.key, follows: n.member.Follows, name: n.member.Name, tenant: tenant, role: n.hello.Role,
 		log:   s.log.With("peer", n.key, "tenant", tenant, "name", n.member.Name, "role", roleName(n.hello.Role)),
 		pings: make(map[uint64]chan struct{}),
 		ready: make(chan struct{}),
@@ -257,6 +259,7 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 	if s.draining.Load() { // the drain may have begun just before add, and has not seen c
 		c.goaway(spread(len(s.admitted())))
 	}
+	c.tellNextKey(c.told)
 	c.streams.Go(func() { streams(ctx) })
 	reason := c.converse()
 	c.close(reason)

@@ -71,7 +71,7 @@ func (r *registry) install(mine, dead *registration, most int) (replaced, stale 
 	case !vacant && current.generation > mine.generation:
 		return nil, nil, superseded()
 	// One that was moved to this tenant is new to it, although its old connection may not be closed yet.
-	case (current == nil || current.conn.tenant != tenant) && r.perTenant[tenant] >= most:
+	case (current == nil || current.conn.tenant != tenant) && r.perTenant[tenant] >= most && !r.follows(mine.conn):
 		return nil, nil, &wire.Error{Code: wire.CodeBusy, Text: "this tenant has as many executors as it may", RetryAfter: retryExecutors}
 	case !vacant:
 		replaced = current.conn
@@ -91,6 +91,13 @@ func (r *registry) install(mine, dead *registration, most int) (replaced, stale 
 	r.byKey[key] = mine
 	delete(r.seen, key)
 	return replaced, stale, nil
+}
+
+// follows reports whether the key that c's is going to replace is registered: the two are one machine, which would have to
+// give up its place to get it.
+func (r *registry) follows(c *conn) bool {
+	followed := r.byKey[c.follows.Raw()]
+	return !c.follows.IsZero() && followed != nil && followed.conn.tenant == c.tenant
 }
 
 // remove takes mine out, unless a newer one has replaced it.
