@@ -54,9 +54,7 @@ type Executor struct {
 
 	lost time.Time // when the last registration ended; of Run's goroutine
 
-	relayMu sync.Mutex
-	relay   keys.PublicKey
-	noticed time.Time // when a notice was logged last
+	pin relayPin
 
 	pendingMu sync.Mutex
 	pending   map[[32]byte]int // handshakes by the client key that the relay reported
@@ -89,7 +87,7 @@ func New(cfg Config) (*Executor, error) {
 	}
 	return &Executor{
 		listChanged: make(chan struct{}, 1),
-		cfg:         cfg, relay: cfg.Relay, instance: wire.ID(wire.NewExecID()),
+		cfg:         cfg, pin: relayPin{key: cfg.Relay}, instance: wire.ID(wire.NewExecID()),
 		sessions: newSessions(), pending: make(map[[32]byte]int),
 	}, nil
 }
@@ -158,7 +156,8 @@ func (e *Executor) register(ctx context.Context) (established time.Time, err err
 		return time.Time{}, err
 	}
 	defer t.Close(wire.CodeShutdown, "")
-	hop, err := noiseconn.Join(joining, t, e.cfg.Key, e.relayKey(), &wire.HopHello{
+	pinned := e.relayKey()
+	hop, err := noiseconn.Join(joining, t, e.cfg.Key, pinned, &wire.HopHello{
 		Role: wire.RoleExecutor, Versions: wire.Versions, Name: e.cfg.Name, Instance: e.instance, Software: e.cfg.Software,
 	})
 	if err != nil {
@@ -168,8 +167,8 @@ func (e *Executor) register(ctx context.Context) (established time.Time, err err
 	e.cfg.Log.Info("registered", "name", hop.Welcome.Name, "generation", hop.Welcome.Generation)
 	e.cfg.Metrics.connecting(nil, e.lost)
 	e.cfg.Metrics.relayTime(hop.Welcome.Time)
-	e.follow(hop.Welcome.NextRelay)
-	hop.Notice, hop.NextKey = e.notice, e.follow
+	e.follow(pinned, hop.Welcome.NextRelay)
+	hop.Notice, hop.NextKey = e.notice, func(next *wire.Bytes32) { e.follow(pinned, next) }
 	e.cfg.Backend.table.registration(+1)
 	defer e.cfg.Backend.table.registration(-1)
 	e.registered.set(t)

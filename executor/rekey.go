@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,6 +62,12 @@ func (e *Executor) Registered() bool {
 	return e.registered.current != nil
 }
 
+// AwaitRegistration returns once the executor is registered, or with the cause of ctx.
+func (e *Executor) AwaitRegistration(ctx context.Context) error {
+	_, err := e.registered.wait(ctx)
+	return err
+}
+
 // Follow asks the relay to admit next beside this executor's key, under its name: the key that is going to
 // replace it. It waits until the executor is registered. To ask again changes nothing. A refusal is a *wire.Error.
 func (e *Executor) Follow(ctx context.Context, next keys.PublicKey) error {
@@ -106,16 +113,28 @@ func (e *Executor) ask(ctx context.Context, request wire.Message) error {
 	return reply.Err()
 }
 
-// relayKey is the key that the relay must prove: as configured, or the one that has replaced it.
-func (e *Executor) relayKey() keys.PublicKey {
-	e.relayMu.Lock()
-	defer e.relayMu.Unlock()
-	return e.relay
+// relayPin is what the executor knows of its relay.
+type relayPin struct {
+	mu      sync.Mutex
+	key     keys.PublicKey   // that it must prove
+	before  []keys.PublicKey // those that it had, oldest first
+	noticed time.Time        // when a notice of it was logged last
 }
 
-// follow takes the relay's next key for all connections to come. It came over a channel that the
-// current one has authenticated.
-func (e *Executor) follow(next *wire.Bytes32) {
+// relayKey is the key that the relay must prove: as configured, or the one that has replaced it.
+func (e *Executor) relayKey() keys.PublicKey {
+	e.pin.mu.Lock()
+	defer e.pin.mu.Unlock()
+	return e.pin.key
+}
+
+// maxRelayKeys bounds the next keys that are followed: a relay replaces its key once in a while, and one that is out of its
+// mind must not fill a disk.
+const maxRelayKeys = 64
+
+// follow takes the relay's next key for all connections to come, if it was told over a channel that the key in force has
+// authenticated. It only goes forward: a key that was replaced is not taken again.
+func (e *Executor) follow(by keys.PublicKey, next *wire.Bytes32) {
 	if next == nil {
 		return
 	}
@@ -123,11 +142,15 @@ func (e *Executor) follow(next *wire.Bytes32) {
 	if err != nil {
 		return
 	}
-	e.relayMu.Lock()
-	old := e.relay
-	e.relay = key
-	e.relayMu.Unlock()
-	if old == key {
+	e.pin.mu.Lock()
+	old := e.pin.key
+	news := old == by && key != old && !slices.Contains(e.pin.before, key) && len(e.pin.before) < maxRelayKeys
+	if news {
+		e.pin.before = append(e.pin.before, old)
+		e.pin.key = key
+	}
+	e.pin.mu.Unlock()
+	if !news {
 		return
 	}
 	e.cfg.Log.Info("the relay is going to replace its key, the next one is pinned now", "old", old, "next", key)
@@ -155,12 +178,12 @@ const noticeEvery = time.Minute
 // notice logs what the relay says about the connection.
 func (e *Executor) notice(m wire.HopNotice) {
 	now := time.Now()
-	e.relayMu.Lock()
-	fresh := now.Sub(e.noticed) >= noticeEvery
+	e.pin.mu.Lock()
+	fresh := now.Sub(e.pin.noticed) >= noticeEvery
 	if fresh {
-		e.noticed = now
+		e.pin.noticed = now
 	}
-	e.relayMu.Unlock()
+	e.pin.mu.Unlock()
 	if !fresh {
 		return
 	}
