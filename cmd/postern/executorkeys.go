@@ -3,15 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
@@ -26,9 +20,8 @@ type identities struct {
 	log    *slog.Logger
 	config func(*keys.PrivateKey) executor.Config // all but what concerns the two keys
 
-	mu       sync.Mutex
-	running  map[keys.PublicKey]*identity
-	admitted keys.PublicKey // the next key, once the relay admits it: clients are told from then on
+	mu      sync.Mutex
+	running map[keys.PublicKey]*identity
 }
 
 type identity struct {
@@ -63,10 +56,8 @@ func (ids *identities) add(key *keys.PrivateKey) (*identity, error) {
 func (ids *identities) nextOf(key keys.PublicKey) func() keys.PublicKey {
 	return func() keys.PublicKey {
 		current, next := ids.ring.keys()
-		ids.mu.Lock()
-		defer ids.mu.Unlock()
-		if next == nil || current.Public() != key || next.Public() != ids.admitted {
-			return keys.PublicKey{}
+		if next == nil || current.Public() != key || !ids.registered(next.Public()) {
+			return keys.PublicKey{} // nobody could confirm it
 		}
 		return next.Public()
 	}
@@ -144,53 +135,83 @@ func (ids *identities) run(ctx context.Context) {
 }
 
 // settle brings the registrations in line with the key files: it serves the next key once the relay admits it, and
-// ends a replaced one once the relay knows.
+// ends a replaced one.
 func (ids *identities) settle(ctx context.Context, start func(*identity)) {
 	current, next := ids.ring.keys()
-	ids.mu.Lock()
-	serving := ids.running[current.Public()]
-	ids.mu.Unlock()
-	if serving == nil { // renamed before it was served
-		id, err := ids.add(current)
-		if err != nil {
-			ids.log.Error("the executor's new key cannot be served", "err", err)
-			return
-		}
-		start(id)
-		serving = id
-	}
-	ids.retire(ctx, current, next, serving)
-	if next == nil || ids.serves(next.Public()) {
+	serving, err := ids.serve(current, start)
+	if err != nil {
+		ids.log.Error("the executor's key cannot be served", "err", err)
 		return
 	}
-	if !ids.persist(ctx, "the relay does not admit the next key yet", func() error { return serving.Follow(ctx, next.Public()) }) {
+	ids.endReplaced(current, next)
+	ids.tellRetired(ctx, serving)
+	if next == nil {
 		return
 	}
-	id, err := ids.add(next)
+	f, err := readRekeyFile(ids.state.join(rekeyFileName))
+	if err != nil {
+		ids.log.Error("the state of the key's replacement cannot be read", "err", err)
+	}
+	// One that was admitted before may by now be the only one that is, in a folder that was restored.
+	if f.admitted != next.Public() && !ids.persist(ctx, "the relay does not admit the next key yet", func() error { return serving.Follow(ctx, next.Public()) }) {
+		return
+	}
+	successor, err := ids.serve(next, start)
 	if err != nil {
 		ids.log.Error("the executor's next key cannot be served", "err", err)
 		return
 	}
-	ids.mu.Lock()
-	ids.admitted = next.Public()
-	ids.mu.Unlock()
-	start(id)
+	if !ids.persist(ctx, "the next key is not registered yet", func() error { return successor.AwaitRegistration(ctx) }) {
+		return
+	}
+	if err := changeRekeyFile(ids.state.path, func(f *rekeyFile) error {
+		f.admitted = next.Public()
+		return nil
+	}); err != nil {
+		ids.log.Error("the state of the key's replacement cannot be written", "err", err)
+		return
+	}
 	ids.log.Info("the executor's key is going to be replaced, and both are served", "next", next.Public().String())
 }
 
-// retire ends what is served under keys that are not ours any more, and tells the relay.
-func (ids *identities) retire(ctx context.Context, current, next *keys.PrivateKey, serving *identity) {
+// serve makes and starts the registration of a key, unless there is one.
+func (ids *identities) serve(key *keys.PrivateKey, start func(*identity)) (*identity, error) {
 	ids.mu.Lock()
-	var gone []*identity
+	id := ids.running[key.Public()]
+	ids.mu.Unlock()
+	if id != nil {
+		return id, nil
+	}
+	id, err := ids.add(key)
+	if err == nil {
+		start(id)
+	}
+	return id, err
+}
+
+// endReplaced ends what is served under keys that are not ours any more. It is in reach of a change of the clients until
+// nothing of it is left.
+func (ids *identities) endReplaced(current, next *keys.PrivateKey) {
+	ids.mu.Lock()
+	gone := make(map[keys.PublicKey]*identity)
 	for key, id := range ids.running {
 		if key != current.Public() && (next == nil || key != next.Public()) {
-			gone = append(gone, id)
-			delete(ids.running, key)
+			gone[key] = id
 		}
 	}
 	ids.mu.Unlock()
-	path := ids.state.join(rekeyFileName)
-	f, err := readRekeyFile(path)
+	for key, id := range gone {
+		id.stop()
+		<-id.ended
+		ids.mu.Lock()
+		delete(ids.running, key)
+		ids.mu.Unlock()
+	}
+}
+
+// tellRetired tells the relay of keys that were replaced.
+func (ids *identities) tellRetired(ctx context.Context, serving *identity) {
+	f, err := readRekeyFile(ids.state.join(rekeyFileName))
 	if err != nil {
 		ids.log.Error("the state of the key's replacement cannot be read", "err", err)
 	}
@@ -202,23 +223,24 @@ func (ids *identities) retire(ctx context.Context, current, next *keys.PrivateKe
 			}
 			return err
 		}) {
-			break
+			return
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := changeRekeyFile(ids.state.path, func(f *rekeyFile) error {
+			*f = rekeyFile{}
+			return nil
+		}); err != nil {
 			ids.log.Error("the state of the key's replacement cannot be removed", "err", err)
 		}
 		ids.log.Info("the executor's key has been replaced", "old", old.String())
 	}
-	for _, id := range gone {
-		id.stop()
-		<-id.ended
-	}
 }
 
-func (ids *identities) serves(key keys.PublicKey) bool {
+// registered reports whether a key is served and known to the relay now.
+func (ids *identities) registered(key keys.PublicKey) bool {
 	ids.mu.Lock()
-	defer ids.mu.Unlock()
-	return ids.running[key] != nil
+	id := ids.running[key]
+	ids.mu.Unlock()
+	return id != nil && id.Registered()
 }
 
 // persist tries something until it works; false: ctx ended before, or the relay will never do it.
@@ -238,140 +260,4 @@ func (ids *identities) persist(ctx context.Context, what string, try func() erro
 			return false
 		}
 	}
-}
-
-// countEvery is how much of the overlap a crash can lose.
-const countEvery = 10 * time.Minute
-
-// count counts the time in which both keys are served, and ends it when it is over.
-func (ids *identities) count(ctx context.Context) {
-	path := ids.state.join(rekeyFileName)
-	for last := time.Now(); ; {
-		f, err := readRekeyFile(path)
-		_, next := ids.ring.keys()
-		wait := countEvery
-		if err == nil && next != nil && ids.serves(next.Public()) {
-			wait = max(min(wait, f.overlap-f.served), time.Second)
-		} else {
-			last = time.Now() // nothing to count
-		}
-		select {
-		case <-time.After(min(wait, time.Minute)):
-		case <-ctx.Done():
-		}
-		if _, now := ids.ring.keys(); err != nil || next == nil || now == nil || !ids.serves(next.Public()) {
-			if ctx.Err() != nil {
-				return
-			}
-			continue
-		}
-		// The command may have ended the overlap meanwhile, and written down what the relay has to be told.
-		f, err = readRekeyFile(path)
-		if onDisk, keyErr := readNextKey(ids.ring.path, keys.Executor); err != nil || keyErr != nil || onDisk == nil || len(f.retire) > 0 {
-			if ctx.Err() != nil {
-				return
-			}
-			continue
-		}
-		f.served += time.Since(last)
-		last = time.Now()
-		if f.served >= f.overlap && ctx.Err() == nil {
-			if err := finishExecutorRekey(ids.state.path); err != nil {
-				ids.log.Error("the executor's key could not be replaced", "err", err)
-			}
-			continue
-		}
-		if err := f.write(path); err != nil {
-			ids.log.Error("the state of the key's replacement cannot be written", "err", err)
-		}
-		if ctx.Err() != nil {
-			return
-		}
-	}
-}
-
-// beginExecutorRekey makes the next key.
-func beginExecutorRekey(state string, overlap time.Duration) (keys.PublicKey, error) {
-	f, err := readRekeyFile(filepath.Join(state, rekeyFileName))
-	if err != nil {
-		return keys.PublicKey{}, err
-	}
-	if len(f.retire) > 0 {
-		return keys.PublicKey{}, errors.New("the relay does not know of the last replacement yet: let the executor run until its log says that the key has been replaced")
-	}
-	path := filepath.Join(state, executorKeyName)
-	if _, err := os.Lstat(path + nextSuffix); err == nil {
-		return keys.PublicKey{}, errors.New("a replacement is under way already: end it with --finish")
-	}
-	if err := (rekeyFile{overlap: overlap}).write(filepath.Join(state, rekeyFileName)); err != nil {
-		return keys.PublicKey{}, err
-	}
-	return beginRekey(path, keys.Executor)
-}
-
-// finishExecutorRekey puts the next key in the place of the current one. What the relay has to be told is written
-// down before.
-func finishExecutorRekey(state string) error {
-	path := filepath.Join(state, executorKeyName)
-	old, err := keys.ReadFile(path, keys.Executor)
-	if err != nil {
-		return err
-	}
-	if next, err := readNextKey(path, keys.Executor); err != nil || next == nil {
-		return errors.Join(err, errors.New("no replacement is under way: begin one without --finish"))
-	}
-	f, err := readRekeyFile(filepath.Join(state, rekeyFileName))
-	if err != nil {
-		return err
-	}
-	f.retire = []keys.PublicKey{old.Public()}
-	if err := f.write(filepath.Join(state, rekeyFileName)); err != nil {
-		return err
-	}
-	_, _, err = finishRekey(path, keys.Executor)
-	return err
-}
-
-func newExecutorRekey(std stdio) *cobra.Command {
-	var state string
-	var overlap time.Duration
-	var finish bool
-	cmd := &cobra.Command{
-		Use:   "rekey --state DIR [--overlap D] [--finish]",
-		Short: "Replace this executor's key",
-		Long: `Replace this executor's key, while it runs or not. The next key is made, and for the overlap both
-are served: each client that comes with the old one is told the next one, checks that whoever has it says the
-same, and puts it into its known_executors. After that much running time, or with --finish at once,
-the next key takes the place of the old one, which is gone then. A client that was not here in between has to
-learn the new key by a join token, or by hand with postern known.
-
-When a key may have been stolen this is not the way, since a thief could do the same: remove the
-key at the relay and at the clients, and join anew with an empty state folder.
-
-The next public key is printed.`,
-		Example: `  postern executor rekey --state /var/lib/postern-executor`,
-		Args:    noWords,
-		RunE: func(*cobra.Command, []string) error {
-			if state == "" {
-				return errors.New("--state is missing: name the executor's state folder")
-			}
-			if overlap <= 0 {
-				return fmt.Errorf("--overlap %v: want a time above zero", overlap)
-			}
-			if finish {
-				return failed(finishExecutorRekey(state))
-			}
-			next, err := beginExecutorRekey(state, overlap)
-			if err != nil {
-				return failed(err)
-			}
-			fmt.Fprintln(std.out, next)
-			return nil
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&state, "state", "", "the executor's state folder")
-	f.DurationVar(&overlap, "overlap", 7*24*time.Hour, "how long both keys are served, in running time of the executor")
-	f.BoolVar(&finish, "finish", false, "end the overlap now")
-	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -135,5 +136,8 @@ func finishRekey(path string, kind keys.Kind) (old, current keys.PublicKey, err 
 	if err != nil {
 		return old, current, err
 	}
-	return before.Public(), next.Public(), os.Rename(path+nextSuffix, path)
+	if err := os.Rename(path+nextSuffix, path); err != nil {
+		return old, current, err
+	}
+	return before.Public(), next.Public(), syncFolder(filepath.Dir(path))
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -96,7 +97,15 @@ func replaceFile(path, text string) error {
 		_ = os.Remove(temp.Name())
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncFolder(filepath.Dir(path))
+}
+
+// syncFolder makes renames in a folder durable. Not every system can.
+func syncFolder(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
