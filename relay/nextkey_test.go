@@ -6,6 +6,7 @@ import (
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
 )
 
 func TestRelayWithTwoKeysAdmitsBothAndTellsTheNextToThoseOfTheFirst(t *testing.T) {
@@ -94,4 +95,74 @@ func TestExecutorReplacesItsKeyThroughTheRelay(t *testing.T) {
 	wantCode(t, "the old key", ended(t, old), wire.CodeUnauthorized)
 	wantCode(t, "dial to it", alice.reply(alice.ask(oldKey.Public())).Code, wire.CodeUnreachable)
 	circuit(t, alice, fresh)
+}
+
+func TestPeerOfAKeyBeforeTheCurrentOneComesBackToBeToldTheNext(t *testing.T) {
+	r := inMemory(t, relay.Limits{})
+	second, third := generate(t, keys.Relay), generate(t, keys.Relay)
+	key, other := r.NewPeer(keys.Client), r.NewPeer(keys.Executor)
+	old := r.join(t, key, hello(key))
+	r.Announce(second)
+	wantNextKey(t, old, second)
+	r.Key = second // the swap, over which connections stay
+	r.Announce(nil)
+	current := r.join(t, other, hello(other))
+
+	r.Announce(third)
+	wantNextKey(t, current, third)
+	old.goaway()
+	wantCode(t, "the peer of the first key", ended(t, old), wire.CodeShutdown)
+	if w := r.join(t, key, hello(key)).welcome; w.NextRelay == nil || *w.NextRelay != third.Public().Raw() {
+		t.Errorf("when it comes back by the second key it is told %v, want the third", w.NextRelay)
+	}
+}
+
+func TestPeerWhoseHandshakeBeganBeforeTheNextKeyIsToldAsWell(t *testing.T) {
+	r := inMemory(t, relay.Limits{})
+	next, key := generate(t, keys.Relay), r.NewPeer(keys.Client)
+	tr := r.dial(t)
+	s, err := tr.OpenStream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := noiseconn.Dial(t.Context(), s, noiseconn.InitiatorConfig{
+		Static: key, Peer: r.Key.Public().Raw(), Prologue: noiseconn.HopPrologue(tr.Binding()),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Announce(next)
+	control, err := i.Finish(hello(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := control.Recv()
+	if welcome, ok := m.(*wire.HopWelcome); !ok || welcome.NextRelay != nil {
+		t.Fatalf("first %+v, %v, want a welcome that knows no next key", m, err)
+	}
+	wantNextKey(t, &peer{Transport: tr, t: t, key: key, control: control}, next)
+}
+
+func wantNextKey(t *testing.T, p *peer, next *keys.PrivateKey) {
+	t.Helper()
+	m, err := p.control.Recv()
+	if told, ok := m.(*wire.HopNextKey); !ok || told.Key != next.Public().Raw() {
+		t.Fatalf("%+v, %v, want the next key", m, err)
+	}
+}
+
+func TestExecutorReplacesItsKeyWhereItsTenantHasNoSecondPlace(t *testing.T) {
+	r := inMemory(t, relay.Limits{})
+	r.Limit("acme", keys.TenantLimits{Executors: 1})
+	alice := r.newPeerIn(t, "acme", keys.Client)
+	tok := alice.newToken("*", 2)
+	oldKey, next, another := generate(t, keys.Executor), generate(t, keys.Executor), generate(t, keys.Executor)
+	old := r.join(t, oldKey, tok.hello(oldKey, "builder"))
+	old.carriedOut(&wire.Follow{Executor: next.Public().Raw()})
+	fresh := r.join(t, next, hello(next))
+	circuit(t, alice, fresh)
+	tr := r.dial(t)
+	if _, _, err := shake(t.Context(), tr, r.Key.Public(), another, tok.hello(another, "other")); wire.CodeOf(err) != wire.CodeBusy {
+		t.Errorf("a second machine: %v, want busy", err)
+	}
 }

@@ -263,8 +263,11 @@ func (r *Relay) Roster() *roster.Roster { return r.roster }
 // Announce makes the relay hold a second key, and tell peers of it; nil: no more.
 func (r *Relay) Announce(next *keys.PrivateKey) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.next = next
+	r.mu.Unlock()
+	if r.run != nil {
+		r.run.server.AnnounceNextKey()
+	}
 }
 
 func (r *Relay) keys() (current, next *keys.PrivateKey) {
