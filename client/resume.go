@@ -100,11 +100,11 @@ func (p *RemoteProcess) comeBack(b *comeback, reason error) (*conversation, erro
 // ended tells how a command that was started here has ended; err is why that is not known.
 func (p *RemoteProcess) ended(err error) {
 	switch {
-	case !p.started || p.ctx.Err() != nil: // an exec of somebody else's, or nobody wants to know
-	case err != nil:
-		p.remote.observer.Ended(nil, err)
-	default:
+	case !p.started: // an exec of somebody else's
+	case err == nil:
 		p.remote.observer.Ended(p.output.exitStatus(), nil)
+	case p.ctx.Err() == nil: // else the handle was closed, and nobody waits to know
+		p.remote.observer.Ended(nil, err)
 	}
 }
 

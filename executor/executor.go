@@ -146,8 +146,8 @@ func (e *Executor) connect(ctx context.Context) (established time.Time, err erro
 	return established, err
 }
 
-func (e *Executor) register(ctx context.Context) (established time.Time, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (e *Executor) register(outer context.Context) (established time.Time, err error) {
+	ctx, cancel := context.WithCancelCause(outer)
 	defer cancel(nil)
 	joining, done := context.WithTimeout(ctx, wire.HandshakeTimeout)
 	defer done()
@@ -186,13 +186,25 @@ func (e *Executor) register(ctx context.Context) (established time.Time, err err
 		}
 		circuits.Go(func() { e.incoming(ctx, s) })
 	}
-	err = context.Cause(ctx)
+	err = lastWord(outer, t, context.Cause(ctx))
 	t.Close(wire.CodeShutdown, "")
 	circuits.Wait()
 	if leaving := hop.Leaving(); leaving != nil {
 		err = leaving // with the time that the relay wants to be left alone
 	}
 	return established, err
+}
+
+// lastWord is why the connection has ended. Its control stream and the transport's code travel apart, and it is the code that says
+// that the key was removed: it has a moment to arrive.
+func lastWord(ctx context.Context, t wire.Transport, err error) error {
+	select {
+	case <-t.Context().Done():
+		return context.Cause(t.Context())
+	case <-ctx.Done():
+	case <-time.After(250 * time.Millisecond):
+	}
+	return err
 }
 
 // incoming reads the relay's frame and serves the circuit.
