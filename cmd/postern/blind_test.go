@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -140,9 +141,7 @@ func (p *tap) want(t *testing.T, s *site) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		found := make(map[string]int)
-		for what, n := range p.found {
-			found[what] = n
-		}
+		maps.Copy(found, p.found)
 		return p.datagrams, found
 	}
 	if n, found := read(); n < 20 || len(found) != 0 {

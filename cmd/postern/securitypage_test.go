@@ -31,7 +31,7 @@ func TestTestsNamedInTheSecurityPageExist(t *testing.T) {
 			t.Errorf("%s is no test", m[1])
 		}
 	}
-	for _, row := range strings.Fields("N1 N2 N3 N4 N5 N6 R1 R2 R3 R4 R5 R6 R7 C1 C2 C3 C4 X1 X2 X3 T1 T2 T3 K1 K2 K3 K4") {
+	for row := range strings.FieldsSeq("N1 N2 N3 N4 N5 N6 R1 R2 R3 R4 R5 R6 R7 C1 C2 C3 C4 X1 X2 X3 T1 T2 T3 K1 K2 K3 K4") {
 		if !strings.Contains(page, "| "+row+" |") {
 			t.Errorf("attack %s has no row", row)
 		}
