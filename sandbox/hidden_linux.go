@@ -39,20 +39,25 @@ func hiddenPaths(id *identity, more ...[]string) []string {
 	seen := map[string]bool{}
 	var out []string
 	for _, p := range paths {
-		if _, err := os.Lstat(p); os.IsNotExist(err) {
-			continue // most of them, at the price of one call
-		}
-		real, err := filepath.EvalSymlinks(p)
-		if err != nil {
-			if os.IsNotExist(err) {
-				continue
-			}
-			real = filepath.Clean(p) // the init decides: closed to it means closed
-		}
-		if !seen[real] {
+		if real, there := resolveHidden(p); there && !seen[real] {
 			seen[real] = true
 			out = append(out, real)
 		}
 	}
 	return out
+}
+
+// resolveHidden is where a hidden path leads, if it exists.
+func resolveHidden(path string) (real string, there bool) {
+	if _, err := os.Lstat(path); os.IsNotExist(err) {
+		return "", false // most of them, at the price of one call
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if os.IsNotExist(err) {
+		return "", false
+	}
+	if err != nil {
+		return filepath.Clean(path), true // the init decides: closed to it means closed
+	}
+	return real, true
 }

@@ -95,7 +95,7 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 		{
 			"workspace made anew",
 			func(ws string) error {
-				return errors.Join(os.RemoveAll(ws), os.Mkdir(ws, 0o755), write(ws+"/new", ""))
+				return errors.Join(removeAll(ws), os.Mkdir(ws, 0o755), write(ws+"/new", ""))
 			},
 			"test -f new || echo old folder; echo x > made || echo not writable; mkdir .git/hooks 2>/dev/null && echo .git open",
 		},
@@ -165,6 +165,35 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 				t.Errorf("after the change: %q %q", out.stdout, out.stderr)
 			}
 		})
+	}
+}
+
+// removeAll removes a folder in which the next sandbox may be holding places.
+func removeAll(path string) error {
+	err := os.RemoveAll(path)
+	for tries := 0; err != nil && tries < 1000; tries++ {
+		err = os.RemoveAll(path)
+	}
+	return err
+}
+
+func TestHiddenPathThatAppearsAfterThePlanSpoilsTheSandbox(t *testing.T) {
+	l := newLauncher(t, Options{})
+	ws := workspace(t)
+	p := Policy{Mode: WorkspaceWrite, Roots: []string{ws}, HiddenPaths: []string{ws + "/late"}}
+	pl, err := l.planFor(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pl.release()
+	if s, ok := l.look(p); !ok || !s.made(pl) {
+		t.Fatal("an unchanged plan is not what one sees")
+	}
+	if err := os.WriteFile(ws+"/late", []byte("SECRET"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := l.look(p); !ok || s.made(pl) {
+		t.Error("a sandbox would be used that does not hide what has to be hidden")
 	}
 }
 

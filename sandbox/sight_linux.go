@@ -18,6 +18,7 @@ type fileID struct{ dev, ino uint64 }
 type sight struct {
 	text   string   // everything, to be compared
 	pieces []fileID // of the roots and protected entries, in the order of the plan
+	hidden []string // where the hidden paths that exist lead
 }
 
 // policyKey names everything of a policy that the set-up of a sandbox depends on.
@@ -71,10 +72,10 @@ func (l *Launcher) look(p Policy) (sight, bool) {
 		}
 	}
 	for _, path := range l.hideable {
-		lookAtHidden(&w, path)
+		s.lookAtHidden(&w, path)
 	}
 	for _, path := range p.HiddenPaths {
-		lookAtHidden(&w, path)
+		s.lookAtHidden(&w, path)
 	}
 	s.text = string(w.b)
 	return s, true
@@ -110,7 +111,7 @@ func (l *Launcher) lookAtRoot(w *writer, s *sight, root string, p Policy) bool {
 }
 
 // lookAtHidden adds a path that exists, with what it stands for.
-func lookAtHidden(w *writer, path string) {
+func (s *sight) lookAtHidden(w *writer, path string) {
 	var st unix.Stat_t
 	err := unix.Lstat(path, &st)
 	if err == unix.ENOENT {
@@ -118,20 +119,23 @@ func lookAtHidden(w *writer, path string) {
 	}
 	w.str(path)
 	if err != nil {
+		s.hidden = append(s.hidden, filepath.Clean(path))
 		return
 	}
 	w.file(&st)
 	fd, err := openPlain(path)
 	if err == nil {
 		// no symbolic link on the way: the path is where the cover lies
+		s.hidden = append(s.hidden, filepath.Clean(path))
 		w.num(0)
 		unix.Close(fd)
 		return
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
+	real, there := resolveHidden(path)
+	if !there {
 		return
 	}
+	s.hidden = append(s.hidden, real)
 	w.str(real)
 	if unix.Stat(real, &st) == nil {
 		w.file(&st)
@@ -144,9 +148,11 @@ func (w *writer) file(st *unix.Stat_t) fileID {
 	return fileID{st.Dev, st.Ino}
 }
 
-// made tells whether a plan has the pieces of the sight.
+// made tells whether a plan has the pieces of the sight and hides what it hides. A path that appeared after the plan was
+// made is in the sight and would not be covered.
 func (s *sight) made(pl *plan) bool {
-	return slices.EqualFunc(s.pieces, pl.setup.pieces, func(id fileID, p piece) bool { return id == fileID{p.dev, p.ino} })
+	seen, covered := slices.Sorted(slices.Values(s.hidden)), slices.Sorted(slices.Values(pl.setup.hidden))
+	return slices.Equal(slices.Compact(seen), covered) && slices.EqualFunc(s.pieces, pl.setup.pieces, func(id fileID, p piece) bool { return id == fileID{p.dev, p.ino} })
 }
 
 // openPlain opens an absolute path that holds no symbolic link.
