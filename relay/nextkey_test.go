@@ -161,6 +161,9 @@ func TestExecutorReplacesItsKeyWhereItsTenantHasNoSecondPlace(t *testing.T) {
 	old.carriedOut(&wire.Follow{Executor: next.Public().Raw()})
 	fresh := r.join(t, next, hello(next))
 	circuit(t, alice, fresh)
+	_ = old.Close(wire.CodeShutdown, "a lost link")
+	old = r.join(t, oldKey, hello(oldKey))
+	circuit(t, alice, old)
 	tr := r.dial(t)
 	if _, _, err := shake(t.Context(), tr, r.Key.Public(), another, tok.hello(another, "other")); wire.CodeOf(err) != wire.CodeBusy {
 		t.Errorf("a second machine: %v, want busy", err)

@@ -93,11 +93,18 @@ func (r *registry) install(mine, dead *registration, most int) (replaced, stale 
 	return replaced, stale, nil
 }
 
-// follows reports whether the key that c's is going to replace is registered: the two are one machine, which would have to
-// give up its place to get it.
+// follows reports whether the key that c's is going to replace is registered, or the one that is going to replace c's: the two
+// are one machine, which would have to give up one place to get the other.
 func (r *registry) follows(c *conn) bool {
-	followed := r.byKey[c.follows.Raw()]
-	return !c.follows.IsZero() && followed != nil && followed.conn.tenant == c.tenant
+	if followed := r.byKey[c.follows.Raw()]; !c.follows.IsZero() && followed != nil && followed.conn.tenant == c.tenant {
+		return true
+	}
+	for _, other := range r.byKey {
+		if other.conn.follows == c.key && other.conn.tenant == c.tenant {
+			return true
+		}
+	}
+	return false
 }
 
 // remove takes mine out, unless a newer one has replaced it.

@@ -40,8 +40,8 @@ func TestListThatIsMissingOrEmptyIsNotBegunAnew(t *testing.T) {
 		if err := take(h.path()); err != nil {
 			t.Fatal(err)
 		}
-		wantRefused(t, name, h.AddToken(alice, newToken().request("*", 1, roster.MaxTTL)), wire.CodeBusy)
-		h.come(tok, key, "builder", roster.JoinBusy)
+		wantRefused(t, name, h.AddToken(alice, newToken().request("*", 1, roster.MaxTTL)), wire.CodeInternal)
+		h.come(tok, key, "builder", roster.JoinFailed)
 		if h.disk() != "" {
 			t.Errorf("%s: now it says %q", name, h.disk())
 		}

@@ -8,7 +8,7 @@ import (
 // Follow admits next under the name and in the tenant of an executor that is going to replace its
 // key. Another key that was to replace it before is a member no longer.
 func (r *Roster) Follow(executor keys.Member, next keys.PublicKey) *wire.Error {
-	err := r.change(executor.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(executor.Tenant, false, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		executor, err := still(current, executor)
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func followers(current *keys.Tenants, key keys.PublicKey) []keys.Member {
 // Retire takes the key that executor follows out. One that the operator lists by hand can only be
 // removed by hand: the log says so, and executor goes on following it.
 func (r *Roster) Retire(executor keys.Member, old keys.PublicKey) *wire.Error {
-	err := r.change(executor.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(executor.Tenant, false, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		executor, err := still(current, executor)
 		if err != nil {
 			return err

@@ -42,10 +42,12 @@ func (e *joinError) Error() string { return e.err.Error() }
 // what it got then.
 func (r *Roster) Join(key keys.PublicKey, name string, proof *wire.JoinProof) (keys.Member, JoinResult, *wire.Error) {
 	// Strangers cost no more than a look: the file is read for those only who would be admitted.
-	wanted, _, err := r.decide(r.Current(), key, name, proof)
-	var again bool
+	wanted, again, err := r.decide(r.Current(), key, name, proof)
+	if again {
+		return wanted, JoinAgain, nil
+	}
 	if err == nil {
-		err = r.change(wanted.Tenant, maxJoins, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+		err = r.change(wanted.Tenant, true, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 			member, known, err := r.decide(current, key, name, proof)
 			if err != nil {
 				return err

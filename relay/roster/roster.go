@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/postern-relay/postern/keys"
-	"github.com/postern-relay/postern/wire"
 )
 
 // The names of the two files in the folder of a roster.
@@ -114,10 +114,10 @@ func (r *Roster) used(join keys.Join) int {
 	return max(join.Used, r.counted[join.ID])
 }
 
-// change rewrites enrolled for a tenant of which fewer than waiting changes wait, and has it in force when it returns. What do decides by is what is in the
+// change rewrites enrolled for a tenant, in its turn, and has it in force when it returns. What do decides by is what is in the
 // file at that moment, and nobody changes it in between.
-func (r *Roster) change(tenant string, waiting int, do func(edit *keys.TenantsEdit, current *keys.Tenants) error) error {
-	done, busy := r.turns.take(tenant, waiting)
+func (r *Roster) change(tenant string, joining bool, do func(edit *keys.TenantsEdit, current *keys.Tenants) error) error {
+	done, busy := r.turns.take(tenant, joining)
 	if busy != nil {
 		return busy
 	}
@@ -127,7 +127,7 @@ func (r *Roster) change(tenant string, waiting int, do func(edit *keys.TenantsEd
 	err := keys.RewriteTenants(r.path, func(edit *keys.TenantsEdit) error {
 		// A file that is gone, or empty while somebody writes it, would come back with this change as all that it says.
 		if len(edit.Before().All()) == 0 && len(r.enrolled.Current().All()) > 0 {
-			return &wire.Error{Code: wire.CodeBusy, RetryAfter: time.Second, Text: "the relay's list of enrolled machines is missing or being edited: its operator has to look"}
+			return fmt.Errorf("%s is missing or empty, and machines are enrolled: restore it, or restart the relay to begin anew", r.path)
 		}
 		current, _ := r.listed.Current().Merge(edit.Before())
 		return do(edit, current)

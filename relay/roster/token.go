@@ -39,7 +39,7 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 		ID: keys.TokenID(m.ID), Tenant: by.Tenant, Hash: m.Hash, Pattern: m.Pattern,
 		Uses: int(m.Uses), Expires: now().Add(max(m.TTL().Truncate(time.Second), time.Second)), By: by.Key,
 	}
-	err := r.change(by.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(by.Tenant, false, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		if _, err := still(current, by); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (r *Roster) AddToken(by keys.Member, m *wire.AddToken) *wire.Error {
 
 // RemoveToken takes a token of the client's tenant back. Another tenant's is not found.
 func (r *Roster) RemoveToken(by keys.Member, id keys.TokenID) *wire.Error {
-	err := r.change(by.Tenant, maxAsked, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
+	err := r.change(by.Tenant, false, func(edit *keys.TenantsEdit, current *keys.Tenants) error {
 		if _, err := still(current, by); err != nil {
 			return err
 		}

@@ -8,30 +8,30 @@ import (
 func TestTenantWithManyChangesWaitsForItselfAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns turns
-		take := func(tenant string, most int) func() {
+		take := func(tenant string, joining bool) func() {
 			t.Helper()
-			done, err := turns.take(tenant, most)
+			done, err := turns.take(tenant, joining)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return done
 		}
-		first := take("acme", maxAsked)
+		first := take("acme", false)
 		served := make(chan int)
 		for i := range maxAsked - 1 {
 			go func() {
-				done := take("acme", maxAsked)
+				done := take("acme", false)
 				served <- i
 				done()
 			}()
 		}
 		synctest.Wait() // all of them wait
-		if _, err := turns.take("acme", maxAsked); err == nil || err.RetryAfter <= 0 {
+		if _, err := turns.take("acme", false); err == nil || err.RetryAfter <= 0 {
 			t.Errorf("one too many: %v, want busy with a retry-after", err)
 		}
-		take("other", maxAsked)() // does not wait
+		take("other", false)() // does not wait
 		go func() {
-			done := take("acme", maxJoins) // room is left for it
+			done := take("acme", true) // room is left for it
 			served <- -1
 			done()
 		}()
