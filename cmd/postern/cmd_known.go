@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,7 @@ Executors that join with a token of this client get there by themselves.`,
   postern known rm builder`,
 		RunE: wantVerb,
 	}
-	cmd.AddCommand(newKnownAdd(), newKnownList(std), newKnownRemove(), newKnownReplace())
+	cmd.AddCommand(newKnownAdd(), newKnownList(std), newKnownRemove(std), newKnownReplace())
 	return cmd
 }
 
@@ -112,10 +114,35 @@ func knownTable(out io.Writer, known *keys.KnownExecutors) error {
 	return w.Flush()
 }
 
-func newKnownRemove() *cobra.Command {
+// distrust takes an executor out of known_executors, and before that the tokens that prove its key.
+func (h home) distrust(std stdio, alias string) error {
+	known, err := h.known()
+	if err != nil {
+		return err
+	}
+	pairings, err := h.pairings()
+	if err != nil {
+		return err
+	}
+	entry, listed := known.Lookup(alias)
+	for _, p := range pairings {
+		if !listed || !slices.Contains(p.Pinned, entry.Key) {
+			continue
+		}
+		if err := keys.RemovePairing(h.join(pairingsFile), p.ID); err != nil && !errors.Is(err, keys.ErrNotListed) {
+			return err
+		}
+		fmt.Fprintf(std.err, "postern: token %s, with which %s has joined, is forgotten as well; at the relay it is good still: postern token rm %s\n", p.ID, alias, p.ID)
+	}
+	return keys.RemoveKnownExecutor(h.join(knownFile), alias)
+}
+
+func newKnownRemove(std stdio) *cobra.Command {
 	return &cobra.Command{
-		Use:     "rm ALIAS...",
-		Short:   "Trust an executor no longer",
+		Use:   "rm ALIAS...",
+		Short: "Trust an executor no longer",
+		Long: `Trust an executor no longer. If it has joined with a token that more machines may join with, this client forgets
+the token as well, or it would learn the executor's key again: others that join with it have to be added by hand.`,
 		Example: `  postern known rm builder`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -123,7 +150,7 @@ func newKnownRemove() *cobra.Command {
 			}
 			h, err := findHome()
 			for i := 0; i < len(args) && err == nil; i++ {
-				err = keys.RemoveKnownExecutor(h.join(knownFile), args[i])
+				err = h.distrust(std, args[i])
 			}
 			return failed(err)
 		},

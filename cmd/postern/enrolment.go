@@ -99,8 +99,8 @@ func (h home) pin(p keys.Pairing, e client.ExecutorEntry) (keys.Pairing, error) 
 
 // settled reports whether nothing is left to do for an executor whose use is counted: it is known, maybe under another name
 // that the user gave it, or its name was given to another key since, as its successor's. One that is in neither way in the file
-// is added again, for the process that counted it may have died before. So what the user removes by postern known rm comes
-// back as long as the pairing is there; postern token rm removes that.
+// is added again, for the process that counted it may have died before. What the user removes by postern known rm
+// does not come back, for that removes the pairing too.
 func settled(known *keys.KnownExecutors, p keys.Pairing, e client.ExecutorEntry) bool {
 	_, named := known.Lookup(e.Name)
 	return named || has(known, e.Key, p.Relay)

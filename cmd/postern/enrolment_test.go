@@ -260,3 +260,21 @@ func TestParallelExecsAfterAJoinLeaveTheExecutorKnown(t *testing.T) {
 		t.Errorf("pairings are left: %d bytes, %v", len(b), err)
 	}
 }
+
+func TestExecutorThatIsTrustedNoLongerIsNotLearnedAgain(t *testing.T) {
+	w := newWaiting(t, 3)
+	kept, stolen := w.joins("kept"), w.joins("stolen")
+	if problem := w.hears(kept, stolen); problem != "" {
+		t.Fatal(problem)
+	}
+	w.trusts(true, kept, stolen)
+	var told strings.Builder
+	if err := w.distrust(stdio{err: &told}, "stolen"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(told.String(), w.pairing.ID.String()) {
+		t.Errorf("told %q, want the token that is forgotten", told.String())
+	}
+	w.hears(kept, stolen)
+	w.trusts(false, kept)
+}

@@ -153,7 +153,10 @@ func (ids *identities) settle(ctx context.Context, start func(*identity)) {
 		ids.log.Error("the state of the key's replacement cannot be read", "err", err)
 	}
 	// One that was admitted before may by now be the only one that is, in a folder that was restored.
-	if f.admitted != next.Public() && !ids.persist(ctx, "the relay does not admit the next key yet", func() error { return serving.Follow(ctx, next.Public()) }) {
+	asked := func() bool {
+		return ids.persist(ctx, "the relay does not admit the next key yet", func() error { return serving.Follow(ctx, next.Public()) })
+	}
+	if f.admitted != next.Public() && !asked() {
 		return
 	}
 	successor, err := ids.serve(next, start)
@@ -161,17 +164,39 @@ func (ids *identities) settle(ctx context.Context, start func(*identity)) {
 		ids.log.Error("the executor's next key cannot be served", "err", err)
 		return
 	}
-	if !ids.persist(ctx, "the next key is not registered yet", func() error { return successor.AwaitRegistration(ctx) }) {
-		return
+	for admitted := false; ctx.Err() == nil; {
+		round, done := context.WithTimeout(ctx, admissionCheck)
+		here := successor.AwaitRegistration(round) == nil
+		switch {
+		case here && !admitted:
+			if admitted = ids.setAdmitted(next.Public()); admitted {
+				ids.log.Info("the executor's key is going to be replaced, and both are served", "next", next.Public().String())
+			}
+		case !here && ctx.Err() == nil && serving.Registered():
+			// The relay has forgotten the next key, as one does that was restored from a copy: to finish would lock us out.
+			ids.setAdmitted(keys.PublicKey{})
+			admitted = false
+			asked()
+		}
+		<-round.Done()
+		done()
 	}
-	if err := changeRekeyFile(ids.state.path, func(f *rekeyFile) error {
-		f.admitted = next.Public()
+}
+
+// admissionCheck is how long the next key may be away from the relay, while the current one is there, before it is named anew. It is
+// longer than an executor waits between two attempts.
+const admissionCheck = 2 * time.Minute
+
+// setAdmitted writes down which next key the relay admits, zero for none.
+func (ids *identities) setAdmitted(next keys.PublicKey) bool {
+	err := changeRekeyFile(ids.state.path, func(f *rekeyFile) error {
+		f.admitted = next
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		ids.log.Error("the state of the key's replacement cannot be written", "err", err)
-		return
 	}
-	ids.log.Info("the executor's key is going to be replaced, and both are served", "next", next.Public().String())
+	return err == nil
 }
 
 // serve makes and starts the registration of a key, unless there is one.
@@ -216,6 +241,16 @@ func (ids *identities) tellRetired(ctx context.Context, serving *identity) {
 		ids.log.Error("the state of the key's replacement cannot be read", "err", err)
 	}
 	for _, old := range f.retire {
+		if current, _ := ids.ring.keys(); old == current.Public() {
+			// The finish was cut short before the keys changed places: it is for the overlap to end again.
+			if err := changeRekeyFile(ids.state.path, func(f *rekeyFile) error {
+				f.retire = nil
+				return nil
+			}); err != nil {
+				ids.log.Error("the state of the key's replacement cannot be written", "err", err)
+			}
+			continue
+		}
 		if !ids.persist(ctx, "the relay admits the replaced key still", func() error {
 			err := serving.Retire(ctx, old)
 			if wire.CodeOf(err) == wire.CodeNotFound {
