@@ -2,6 +2,8 @@ package main
 
 import (
 	"flag"
+	"os"
+	"os/signal"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -14,5 +16,10 @@ func TestMain(m *testing.M) {
 	sandbox.Init()
 	// Most tests here wait for something, and need no processor meanwhile. The command line may say otherwise.
 	_ = flag.Set("test.parallel", "6") // cannot fail: the flag exists
+	if signal.Ignored(os.Interrupt) {
+		// As below a shell that runs this in the background. Children inherit what is ignored, not what is caught, and
+		// those of the scripts are meant to end at an interrupt from their first moment on.
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	testscript.Main(m, map[string]func(){"postern": main})
 }
