@@ -152,11 +152,15 @@ func (ids *identities) settle(ctx context.Context, start func(*identity)) {
 	if err != nil {
 		ids.log.Error("the state of the key's replacement cannot be read", "err", err)
 	}
-	// One that was admitted before may by now be the only one that is, in a folder that was restored.
-	asked := func() bool {
+	asked := func(ctx context.Context) bool {
 		return ids.persist(ctx, "the relay does not admit the next key yet", func() error { return serving.Follow(ctx, next.Public()) })
 	}
-	if f.admitted != next.Public() && !asked() {
+	if f.admitted == next.Public() {
+		// The relay may have forgotten it since. But in a folder that was restored it may also be the only one that is admitted by now.
+		trying, done := context.WithTimeout(ctx, renameTime)
+		asked(trying)
+		done()
+	} else if !asked(ctx) {
 		return
 	}
 	successor, err := ids.serve(next, start)
@@ -176,12 +180,15 @@ func (ids *identities) settle(ctx context.Context, start func(*identity)) {
 			// The relay has forgotten the next key, as one does that was restored from a copy: to finish would lock us out.
 			ids.setAdmitted(keys.PublicKey{})
 			admitted = false
-			asked()
+			asked(ctx)
 		}
 		<-round.Done()
 		done()
 	}
 }
+
+// renameTime is how long the next key waits to be named once more by the current one, which has to be registered for that.
+const renameTime = 10 * time.Second
 
 // admissionCheck is how long the next key may be away from the relay, while the current one is there, before it is named anew. It is
 // longer than an executor waits between two attempts.

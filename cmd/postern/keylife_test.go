@@ -108,7 +108,7 @@ func TestClientKeyIsReplacedAndFindsWhatTheOldOneStarted(t *testing.T) {
 	old := strings.TrimSpace(e.run("postern pubkey ~/.config/postern/client.key"))
 	e.run("postern tenant rm --state /var/lib/postern-relay acme " + old + `
 		sed -i '/ ` + old + `/d' /var/lib/postern-executor/authorized_clients`)
-	if !eventually(func() bool { return e.shell("postern exec builder -- true").Run() != nil }) {
+	if !eventually(func() bool { return e.shell("postern exec --reconnect 0 builder -- true").Run() != nil }) {
 		t.Error("the old key is admitted still")
 	}
 	e.fails(125, "postern exec builder -- true")

@@ -62,6 +62,49 @@ func TestExecutorKeyIsReplacedWhileItServes(t *testing.T) {
 	e.until("postern exec builder -- true")
 }
 
+func TestNextKeyThatTheRelayHasForgottenIsNamedAnew(t *testing.T) {
+	e := newEnrolled(t)
+	e.run("cp /var/lib/postern-relay/enrolled before")
+	next := strings.TrimSpace(e.run("postern executor rekey --state /var/lib/postern-executor"))
+	e.says("the executor's key is going to be replaced, and both are served")
+	e.executor.stop()
+	e.relay.stop()
+	e.run("cp before /var/lib/postern-relay/enrolled") // as from a backup
+	e.relay = e.daemon(relayLine)
+	e.executor = e.daemon(executorLine)
+	e.gets("postern-relay/enrolled", next)
+	if !eventually(func() bool {
+		_ = e.shell("postern exec builder -- true").Run() // it has just been started
+		return e.has(knownFileHere, "builder "+next)
+	}) {
+		t.Fatalf("the client never learns the next key:\n%s", e.log.String())
+	}
+	e.run("postern executor rekey --finish --state /var/lib/postern-executor")
+	e.says("the executor's key has been replaced")
+	e.until("postern exec builder -- true")
+}
+
+func TestFinishThatWasCutShortRetiresNobody(t *testing.T) {
+	e := newEnrolled(t)
+	old := e.executor.line
+	next := strings.TrimSpace(e.run("postern executor rekey --state /var/lib/postern-executor"))
+	e.says("the executor's key is going to be replaced, and both are served")
+	e.executor.stop()
+	e.run("echo 'retire " + old + "' >>/var/lib/postern-executor/rekey") // it is written before the keys change places
+	e.executor = e.daemon(executorLine)
+	if e.executor.line != old {
+		t.Errorf("it serves %s, want %s", e.executor.line, old)
+	}
+	e.until("! grep '^retire' /var/lib/postern-executor/rekey")
+	e.until("postern exec builder -- true")
+	if !e.has("postern-relay/enrolled", old) || !e.has("postern-relay/enrolled", next) {
+		t.Error("the relay has lost one of the two keys")
+	}
+	e.run("postern executor rekey --finish --state /var/lib/postern-executor")
+	e.says("the executor's key has been replaced")
+	e.until("postern exec builder -- true")
+}
+
 // The overlap outlives a restart; and where the operator has listed the executor by hand, the relay's log says what to do.
 func TestOverlapGoesOnAfterARestartAndTheOperatorIsToldOfItsEnd(t *testing.T) {
 	e := newEnrolled(t)
