@@ -15,39 +15,39 @@ func TestFileIsFoundOutThroughEveryLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := func(name string) string { return filepath.Join(base, name) }
-	for _, dir := range []string{"work/sub", "work2", "safe"} {
+	for _, dir := range []string{"open/sub", "open2", "safe"} {
 		if err := os.MkdirAll(at(dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"work/tool", "safe/tool", "work2/tool"} {
+	for _, file := range []string{"open/tool", "safe/tool", "open2/tool"} {
 		if err := os.WriteFile(at(file), nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for link, target := range map[string]string{
-		"in": at("work/tool"), "relative": "work/tool", "folder": "work", "out": at("safe/tool"), "up": "safe/../work/tool",
-		"work/out": at("safe/tool"), "through": at("work/out"), "twice": "in", "loop": "loop", "work/loop": "loop",
-		"parent": "work/sub/../../safe/tool", "gone": "work/missing", "nowhere": "missing/x",
+		"in": at("open/tool"), "relative": "open/tool", "folder": "open", "out": at("safe/tool"), "up": "safe/../open/tool",
+		"open/out": at("safe/tool"), "through": at("open/out"), "twice": "in", "loop": "loop", "open/loop": "loop",
+		"parent": "open/sub/../../safe/tool", "gone": "open/missing", "nowhere": "missing/x",
 	} {
 		if err := os.Symlink(target, at(link)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for file, want := range map[string]bool{
-		"work": true, "work/tool": true, "work/missing": true, "in": true, "relative": true, "folder/tool": true, "up": true, "work/out": true,
+		"open": true, "open/tool": true, "open/missing": true, "in": true, "relative": true, "folder/tool": true, "up": true, "open/out": true,
 		"through": true, // it ends outside, by a link that lies inside
-		"twice":   true, "work/loop": true, "parent": true, "gone": true,
-		"safe/tool": false, "work2/tool": false, "out": false, "missing": false, "nowhere": false,
+		"twice":   true, "open/loop": true, "parent": true, "gone": true,
+		"safe/tool": false, "open2/tool": false, "out": false, "missing": false, "nowhere": false,
 	} {
-		if got, err := leadsThrough(at(file), []string{at("other"), at("work")}); err != nil || got != want {
+		if got, err := leadsThrough(at(file), []string{at("other"), at("open")}); err != nil || got != want {
 			t.Errorf("%s: %v, %v, want %v", file, got, err, want)
 		}
 	}
 	if got, err := leadsThrough(at("absent/deep/tool"), []string{at("absent/deep")}); err != nil || !got {
 		t.Errorf("a file in a folder that does not exist yet: %v, %v", got, err)
 	}
-	if got, err := leadsThrough(at("loop"), []string{at("work")}); err == nil {
+	if got, err := leadsThrough(at("loop"), []string{at("open")}); err == nil {
 		t.Errorf("a loop of links: %v without an error", got)
 	}
 }

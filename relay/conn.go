@@ -386,14 +386,6 @@ func (c *conn) admittedBy(current *keys.Tenants) bool {
 	return ok && m.Tenant == c.tenant && m.Name == c.name
 }
 
-// tenantLimits are those in force now.
-func (s *Server) tenantLimits(tenant string) keys.TenantLimits {
-	t, _ := s.roster.Current().Tenant(tenant)
-	return t.Limits
-}
-
-func (s *Server) tenantBytes(tenant string) int { return s.tenantLimits(tenant).Bytes }
-
 func (c *conn) revoke() {
 	c.log.Info("peer is not admitted any more", "code", wire.CodeUnauthorized)
 	c.server.metrics.refusals.WithLabelValues(codeName(wire.CodeUnauthorized)).Inc()

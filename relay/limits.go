@@ -87,6 +87,14 @@ func orNone(limit int) int {
 	return limit
 }
 
+// tenantLimits are those in force now.
+func (s *Server) tenantLimits(tenant string) keys.TenantLimits {
+	t, _ := s.roster.Current().Tenant(tenant)
+	return t.Limits
+}
+
+func (s *Server) tenantBytes(tenant string) int { return s.tenantLimits(tenant).Bytes }
+
 // tally counts what keys, or tenants, hold.
 type tally[K comparable] struct {
 	mu    sync.Mutex

@@ -64,14 +64,8 @@ func changeRekeyFile(state string, change func(*rekeyFile) error) error {
 		return err
 	}
 	defer lock.Close()
-	for tries := 0; ; tries++ {
-		if err = lockFile(lock); err == nil {
-			break
-		}
-		if tries == 100 {
-			return fmt.Errorf("%s is being changed by another process: %w", path, err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	if err := awaitFile(lock); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	f, err := readRekeyFile(path)
 	if err != nil {
