@@ -126,13 +126,15 @@ func (h home) distrust(std stdio, alias string) error {
 	}
 	entry, listed := known.Lookup(alias)
 	for _, p := range pairings {
-		if !listed || !slices.Contains(p.Pinned, entry.Key) {
+		// A pinned key that is not known any more may be the one that the executor had before it was rekeyed.
+		proves := slices.ContainsFunc(p.Pinned, func(key keys.PublicKey) bool { return key == entry.Key || !has(known, key, p.Relay) })
+		if !listed || p.Relay != entry.Relay || !proves {
 			continue
 		}
 		if err := keys.RemovePairing(h.join(pairingsFile), p.ID); err != nil && !errors.Is(err, keys.ErrNotListed) {
 			return err
 		}
-		fmt.Fprintf(std.err, "postern: token %s, with which %s has joined, is forgotten as well; at the relay it is good still: postern token rm %s\n", p.ID, alias, p.ID)
+		fmt.Fprintf(std.err, "postern: token %s, with which %s may have joined, is forgotten as well; at the relay it is good still: postern token rm %s\n", p.ID, alias, p.ID)
 	}
 	return keys.RemoveKnownExecutor(h.join(knownFile), alias)
 }

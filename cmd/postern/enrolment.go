@@ -102,8 +102,8 @@ func (h home) pin(p keys.Pairing, e client.ExecutorEntry) (keys.Pairing, error) 
 // is added again, for the process that counted it may have died before. What the user removes by postern known rm
 // does not come back, for that removes the pairing too.
 func settled(known *keys.KnownExecutors, p keys.Pairing, e client.ExecutorEntry) bool {
-	_, named := known.Lookup(e.Name)
-	return named || has(known, e.Key, p.Relay)
+	named, ok := known.Lookup(e.Name)
+	return ok && named.Relay == p.Relay || has(known, e.Key, p.Relay)
 }
 
 // has reports whether a key of this relay is known, under whatever name.

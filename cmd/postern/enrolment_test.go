@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -277,4 +278,44 @@ func TestExecutorThatIsTrustedNoLongerIsNotLearnedAgain(t *testing.T) {
 	}
 	w.hears(kept, stolen)
 	w.trusts(false, kept)
+}
+
+func TestExecutorThatWasRekeyedAndIsTrustedNoLongerIsNotLearnedByItsOldKey(t *testing.T) {
+	w := newWaiting(t, 3)
+	kept, moved := w.joins("kept"), w.joins("moved")
+	if problem := w.hears(kept, moved); problem != "" {
+		t.Fatal(problem)
+	}
+	if _, err := w.putKey(moved.Key, newPublic(t, keys.Executor)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.distrust(stdio{err: io.Discard}, "moved"); err != nil {
+		t.Fatal(err)
+	}
+	w.hears(kept, moved) // a relay that lists the old key still
+	w.trusts(false, kept)
+}
+
+// The process that counted the use died before it trusted the executor, and the alias was given away meanwhile.
+func TestCountedExecutorWhoseAliasIsOneOfAnotherRelayIsNotPassedOver(t *testing.T) {
+	w := newWaiting(t, 1)
+	machine := w.joins("builder")
+	w.pairing.Pinned = []keys.PublicKey{machine.Key}
+	if err := keys.UpdatePairing(w.join(pairingsFile), w.pairing); err != nil {
+		t.Fatal(err)
+	}
+	other := keys.KnownExecutor{Alias: "builder", Key: newPublic(t, keys.Executor), Relay: keys.RelayURL{Host: "127.0.0.1", Port: 4434, Key: newPublic(t, keys.Relay)}}
+	if err := keys.AddKnownExecutor(w.join(knownFile), other); err != nil {
+		t.Fatal(err)
+	}
+	if problem := w.hears(machine); !strings.Contains(problem, "builder") {
+		t.Errorf("told %q, want that the alias is taken", problem)
+	}
+	if err := w.distrust(stdio{err: io.Discard}, "builder"); err != nil {
+		t.Fatal(err)
+	}
+	if problem := w.hears(machine); problem != "" {
+		t.Error(problem)
+	}
+	w.trusts(false, machine)
 }
