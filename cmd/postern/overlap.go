@@ -28,8 +28,8 @@ func (ids *identities) count(ctx context.Context) {
 
 // tally adds a time to the overlap, if there is one, and says when to come again.
 func (ids *identities) tally(since time.Duration, stopping bool) (wait time.Duration) {
-	_, next := ids.ring.keys()
-	if next == nil || !ids.registered(next.Public()) && !stopping {
+	current, next := ids.ring.keys()
+	if next == nil || !stopping && !(ids.registered(current.Public()) && ids.registered(next.Public())) {
 		return time.Second
 	}
 	over, wait := false, countEvery

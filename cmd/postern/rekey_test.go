@@ -84,6 +84,17 @@ func TestNextKeyThatTheRelayHasForgottenIsNamedAnew(t *testing.T) {
 	e.until("postern exec builder -- true")
 }
 
+func TestOverlapEndsByItself(t *testing.T) {
+	e := newEnrolled(t)
+	next := strings.TrimSpace(e.run("postern executor rekey --overlap 2s --state /var/lib/postern-executor"))
+	e.says("the executor's key has been replaced")
+	if e.has("postern-relay/enrolled", e.executor.line) || !e.has("postern-relay/enrolled", next) {
+		t.Error("the relay's list has the old key still, or not the new one")
+	}
+	e.run("postern known replace " + e.executor.line + " " + next + " || true") // unless the client was there in the two seconds
+	e.until("postern exec builder -- true")
+}
+
 func TestFinishThatWasCutShortRetiresNobody(t *testing.T) {
 	e := newEnrolled(t)
 	old := e.executor.line
