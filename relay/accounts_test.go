@@ -139,7 +139,7 @@ func TestNoRecordIsLostOverManyCircuits(t *testing.T) {
 		// Refused ones are none, and what goes on is there with the end of its connection.
 		wantCode(t, "nobody", client.reply(client.ask(generate(t, keys.Executor).Public())).Code, wire.CodeUnreachable)
 		s := client.ask(executor.key.Public())
-		wanted[client.reply(s).Circuit] = want{end: wire.CodeUnknown.String()}
+		wanted[client.reply(s).Circuit] = want{end: wire.CodeCancelled.String()}
 		executor.incoming()
 		synctest.Wait()
 		_ = client.Close(wire.CodeShutdown, "bye")
@@ -190,4 +190,33 @@ func TestRecordsAreKeptWhileTheRateHoldsTheirCircuit(t *testing.T) {
 			t.Error("nothing counted")
 		}
 	})
+}
+
+func TestCircuitOfAClientThatLeavesInOrderIsNoLostPeer(t *testing.T) {
+	for name, test := range map[string]struct {
+		leave func(client, executor wire.Transport)
+		want  wire.Code
+	}{
+		"the client ends its connection":   {func(c, _ wire.Transport) { _ = c.Close(wire.CodeShutdown, "") }, wire.CodeCancelled},
+		"the client finds a fault":         {func(c, _ wire.Transport) { _ = c.Close(wire.CodeProtocol, "") }, wire.CodeUnknown},
+		"the executor ends its connection": {func(_, e wire.Transport) { _ = e.Close(wire.CodeShutdown, "") }, wire.CodeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, l := withLedger(t)
+				executor, client := r.newPeer(t, keys.Executor), r.newPeer(t, keys.Client)
+				circuit(t, client, executor)
+				test.leave(client, executor)
+				synctest.Wait()
+				if n := value(t, r.Relay, "circuit_ends_total", test.want.String()); n != 1 {
+					t.Errorf("%v ends counted as %v, want 1", n, test.want)
+				}
+				for _, records := range l.byCircuit(t) {
+					if end := records[len(records)-1].End; end != test.want.String() {
+						t.Errorf("written down as %q, want %v", end, test.want)
+					}
+				}
+			})
+		})
+	}
 }

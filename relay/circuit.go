@@ -140,10 +140,20 @@ func (s *Server) splice(client, executor *conn, near, far wire.Stream, id uint64
 		},
 	}
 	code := sp.run(client.transport.Context(), executor.transport.Context())
+	if code == wire.CodeUnknown && client.hasLeft() {
+		code = wire.CodeCancelled
+	}
 	m.end(codeName(code))
 	s.metrics.circuit.Observe(time.Since(m.begun).Seconds())
 	s.metrics.ends.WithLabelValues(codeName(code)).Inc()
 	return code
+}
+
+// hasLeft reports whether the peer has ended its connection in order. A program does that right after the last thing
+// it wanted, and the end of its streams gets lost on the way; for those who count, that is no lost peer.
+func (c *conn) hasLeft() bool {
+	cause := context.Cause(c.transport.Context())
+	return wire.CodeOf(cause) == wire.CodeShutdown && !errors.Is(cause, wire.ErrLost) && !c.leaving.Load()
 }
 
 // limited refuses a dial because of a limit.

@@ -153,7 +153,7 @@ func TestResetEndsACircuitThatWaitsForItsRate(t *testing.T) {
 	}{
 		{"by the sender", func(_ paced, c, _ wire.Stream) { c.Reset(wire.CodeCancelled) }, wire.CodeCancelled},
 		{"by the receiver", func(_ paced, _, e wire.Stream) { e.Reset(wire.CodeNoChannel) }, wire.CodeNoChannel},
-		{"by the end of the sender's connection", func(p paced, _, _ wire.Stream) { _ = p.client.Close(wire.CodeShutdown, "bye") }, wire.CodeUnknown},
+		{"by the end of the sender's connection", func(p paced, _, _ wire.Stream) { _ = p.client.Close(wire.CodeShutdown, "bye") }, wire.CodeCancelled},
 		{"by the end of the receiver's connection", func(p paced, _, _ wire.Stream) { _ = p.executor.Close(wire.CodeShutdown, "bye") }, wire.CodeUnknown},
 	}
 	for _, test := range cases {
