@@ -57,6 +57,7 @@ first, then the environment. At SIGHUP log-level is read again from the file; th
 				return failed(err)
 			}
 			o.log = log
+			limitMemory(log) // before anything is sized by it
 			n, err := openRelay(o)
 			if err != nil {
 				return failf(exitFailed, "%v", err)

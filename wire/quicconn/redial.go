@@ -15,6 +15,7 @@ import (
 type Backoff struct {
 	Base    time.Duration // longest wait after the first failure; zero is 1 s
 	Cap     time.Duration // longest wait of all; zero is 60 s
+	Crowded time.Duration // longest wait after a relay that is there took no more newcomers; zero is 10 s, Cap is the most
 	Settled time.Duration // a connection that stood this long counts as success; zero is 60 s
 	// Random returns a number in [0, 1); nil is math/rand.
 	Random func() float64
@@ -49,6 +50,7 @@ func Stop(err error) error {
 func Redial(ctx context.Context, b Backoff, connect func(context.Context) (established time.Time, err error)) error {
 	b.Base = orDefault(b.Base, time.Second)
 	b.Cap = orDefault(b.Cap, time.Minute)
+	b.Crowded = min(orDefault(b.Crowded, 10*time.Second), b.Cap)
 	b.Settled = orDefault(b.Settled, time.Minute)
 	if b.Random == nil {
 		b.Random = rand.Float64
@@ -72,6 +74,9 @@ func Redial(ctx context.Context, b Backoff, connect func(context.Context) (estab
 		if !established.IsZero() && time.Since(established) >= b.Settled {
 			longest = b.Base
 		}
+		if isCrowded(err) {
+			longest = min(longest, b.Crowded)
+		}
 		wait := time.Duration(b.Random() * float64(longest))
 		if e, ok := errors.AsType[*wire.Error](err); ok {
 			wait += min(e.RetryAfter, retryAfterMost) // on top, so that these are spread as well
@@ -82,6 +87,14 @@ func Redial(ctx context.Context, b Backoff, connect func(context.Context) (estab
 		}
 		timer.Reset(wait)
 	}
+}
+
+// isCrowded reports whether the relay's guard turned the newcomer away unseen, since too many come at once. That costs
+// the relay next to nothing and is over soon; the long waits are for a relay that is gone. One that has seen who
+// comes says itself how long to wait.
+func isCrowded(err error) bool {
+	e, ok := errors.AsType[*wire.Error](err)
+	return ok && e.Code == wire.CodeBusy && e.RetryAfter == 0
 }
 
 func orDefault(d, otherwise time.Duration) time.Duration {

@@ -3,16 +3,21 @@ package quicconn
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-relay/postern/wire"
 )
 
-var errDown = errors.New("down")
+var (
+	errDown = errors.New("down")
+	nowhere = &net.UDPAddr{}
+)
 
 // waits runs Redial over a script of connections and returns how long it waited before
 // each attempt but the first.
@@ -46,6 +51,10 @@ func upFor(d time.Duration) func() (time.Time, error) {
 	}
 }
 
+func crowded() (time.Time, error) {
+	return time.Time{}, dialError(nowhere, &quic.TransportError{ErrorCode: quic.ConnectionRefused, Remote: true})
+}
+
 func retryAfter(d time.Duration) func() (time.Time, error) {
 	return func() (time.Time, error) {
 		return time.Time{}, &wire.Error{Code: wire.CodeDuplicate, RetryAfter: d}
@@ -75,6 +84,11 @@ func TestRedialWaits(t *testing.T) {
 			"remembers failures after less", 0.5,
 			[]func() (time.Time, error){never, never, never, upFor(59 * s), never},
 			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s},
+		},
+		{
+			"does not wait long for a relay that is there", 0.5,
+			[]func() (time.Time, error){never, never, never, never, never, never, crowded, crowded, crowded, never},
+			[]time.Duration{s / 2, s, 2 * s, 4 * s, 8 * s, 16 * s, 5 * s, 5 * s, 5 * s, 10 * s},
 		},
 		{
 			"waits at least as long as it was told", 0.5,

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"runtime"
+	"testing"
+	"time"
+)
+
+func TestCollectorHasTheSameRoomUntilAQuarterIsMore(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		inUse uint64
+		want  int
+	}{
+		{0, 400},
+		{1 << 20, 400},
+		{8 << 20, 400},
+		{16 << 20, 200},
+		{32 << 20, 100},
+		{64 << 20, 50},
+		{128 << 20, 25},
+		{1 << 40, 25},
+	} {
+		if got := collectorPercent(test.inUse); got != test.want {
+			t.Errorf("with %d bytes in use GOGC is %d, want %d", test.inUse, got, test.want)
+		}
+	}
+}
+
+func TestEachCollectionIsFollowedByALook(t *testing.T) {
+	t.Parallel()
+	looks := make(chan uint64, 1)
+	afterEachCollection(func() {
+		select {
+		case looks <- heapInUse():
+		default: // those after the test
+		}
+	})
+	for n := range 3 {
+		if n > 0 {
+			runtime.GC()
+		}
+		select {
+		case inUse := <-looks:
+			if n > 0 && inUse == 0 {
+				t.Error("nothing is in use after a collection")
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("no look after collection %d", n)
+		}
+	}
+}
