@@ -20,9 +20,9 @@ func newPaces() *paces {
 	return &paces{bytes: make(map[string]*pace), handshakes: make(map[string]*rate.Limiter)}
 }
 
-// burstBytes is what a tenant may send at once: a quarter of a second's worth, and never less than a
-// few chunks, since a circuit takes tokens for a whole one.
-func burstBytes(perSecond int) int { return max(perSecond/4, 4*copyBuffer) }
+// burstBytes is what a tenant may send at once: what the rate gives in 50 ms, since others wait for the processors meanwhile, and
+// never less than a few chunks, since a circuit takes tokens for a whole one.
+func burstBytes(perSecond int) int { return max(perSecond/20, 4*copyBuffer) }
 
 // carry is the pace of a tenant's circuits. A tenant without a rate has one too: it may get a rate while they go on. perSecond
 // is asked under the lock, so that what was read before a reload is not in force after it.
