@@ -36,10 +36,10 @@ func TestResetEndsACircuitThatWaitsForItsRateOverQUIC(t *testing.T) {
 // What QUIC holds while the rate holds a circuit back arrives whole, and its clean end with it.
 func TestPacedCircuitLosesNothingOverQUIC(t *testing.T) {
 	r := relaytest.Start(t)
-	r.Limit(relaytest.Tenant, keys.TenantLimits{Bytes: 2 << 20})
+	r.Limit(relaytest.Tenant, keys.TenantLimits{Bytes: 512 << 10})
 	executor, client := overQUIC(t, r, keys.Executor), overQUIC(t, r, keys.Client)
 	c, e := circuit(t, client, executor)
-	const size = 3 << 20
+	const size = 768 << 10
 	go func() {
 		_, _ = c.Write(make([]byte, size))
 		_ = c.CloseWrite()

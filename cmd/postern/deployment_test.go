@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/postern-relay/postern/relay/relaytest"
 )
 
 // What README.md says of a machine behind NAT works as it stands there: only addresses, folders and the keys that it leaves
@@ -123,12 +124,7 @@ type deployment struct {
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
-	free, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer free.Close()
-	d := &deployment{t: t, dir: t.TempDir(), address: free.LocalAddr().String()}
+	d := &deployment{t: t, dir: t.TempDir(), address: relaytest.FreeAddress(t)}
 	for path, content := range map[string]string{"build/Makefile": "all:\n", "home/src/main.c": "source\n"} {
 		path = filepath.Join(d.dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

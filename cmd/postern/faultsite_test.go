@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/quicconn"
 )
@@ -55,12 +56,7 @@ func newSite(t *testing.T, executorFlags ...string) *site {
 	if err := os.Chmod(filepath.Join(s.dir, "work"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.LocalAddr().String()
-	free.Close()
+	address := relaytest.FreeAddress(t)
 	s.relay = s.daemon("relay", "--state", s.path("relay"), "--listen", address)
 	_, pin, _ := strings.Cut(s.relay.start(), "#")
 	s.fromExecutor, s.fromClient = newForwarder(t, address), newForwarder(t, address)

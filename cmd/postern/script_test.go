@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/sandbox"
 )
 
@@ -81,6 +82,7 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("XDG_CONFIG_HOME", "")
 	env.Setenv("POSTERN_HOME", "")
+	env.Setenv("ADDRESS", relaytest.FreeAddress(env.T())) // for a relay that is started again
 	env.Setenv("GORACE", raceOptions())
 	started := make(scriptProcesses)
 	env.Values[processesKey{}] = started

@@ -67,7 +67,7 @@ type running struct {
 	ended    chan error
 }
 
-// Start runs a relay on a free UDP port of 127.0.0.1 until the test ends. It admits
+// Start runs a relay on a [FreeAddress] until the test ends. It admits
 // nobody until Allow.
 func Start(t testing.TB) *Relay { return StartLimited(t, relay.Limits{}) }
 
@@ -75,7 +75,7 @@ func Start(t testing.TB) *Relay { return StartLimited(t, relay.Limits{}) }
 func StartLimited(t testing.TB, limits relay.Limits) *Relay {
 	t.Helper()
 	r := prepare(t, limits)
-	r.address = "127.0.0.1:0"
+	r.address = FreeAddress(t)
 	r.Restart()
 	return r
 }
@@ -110,7 +110,7 @@ func StartWith(t testing.TB, more func(*relay.Config)) *Relay {
 	t.Helper()
 	r := prepare(t, relay.Limits{})
 	r.more = more
-	r.address = "127.0.0.1:0"
+	r.address = FreeAddress(t)
 	r.Restart()
 	return r
 }
