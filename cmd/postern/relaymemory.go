@@ -16,7 +16,7 @@ import (
 // whatever is in use, and only a part of that from where it would be more.
 const (
 	collectorRoom  = 32 << 20 // bytes between two collections, while a quarter of what is in use is less
-	collectorLeast = 25       // percent of what is in use
+	collectorLeast = 15       // percent of what is in use
 	collectorMost  = 400      // the same: between two collections nobody looks, and what is in use may grow fast
 )
 

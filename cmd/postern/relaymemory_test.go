@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestCollectorHasTheSameRoomUntilAQuarterIsMore(t *testing.T) {
+func TestCollectorHasTheSameRoomUntilAPartOfWhatIsInUseIsMore(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		inUse uint64
@@ -19,7 +19,8 @@ func TestCollectorHasTheSameRoomUntilAQuarterIsMore(t *testing.T) {
 		{32 << 20, 100},
 		{64 << 20, 50},
 		{128 << 20, 25},
-		{1 << 40, 25},
+		{256 << 20, 15},
+		{1 << 40, 15},
 	} {
 		if got := collectorPercent(test.inUse); got != test.want {
 			t.Errorf("with %d bytes in use GOGC is %d, want %d", test.inUse, got, test.want)
