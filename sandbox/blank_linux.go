@@ -10,8 +10,8 @@ type blank struct {
 	mounts     uint64 // generation of the mounts that its namespace has a copy of
 }
 
-// fork has the spawner start an init.
-func (l *Launcher) fork(full bool) (*blank, error) {
+// fork has a spawner start an init, or what serves a session: the one of the network session, or the launcher's.
+func (l *Launcher) fork(kind birth, in *netSession) (*blank, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, &SetupError{Stage: "socket", Err: err}
@@ -24,10 +24,13 @@ func (l *Launcher) fork(full bool) (*blank, error) {
 	var w writer
 	w.num(uint64(l.id.uid))
 	w.num(uint64(l.id.gid))
-	w.flag(full)
-	w.flag(l.opt.Reduced)
+	w.num(uint64(kind))
 	b := &blank{ctl: ctl}
-	if b.pid, b.pidfd, err = l.ask(msgFork, w.b, pair[1]); err != nil {
+	ask := l.ask
+	if in != nil {
+		ask = in.ask
+	}
+	if b.pid, b.pidfd, err = ask(msgFork, w.b, pair[1]); err != nil {
 		ctl.close()
 		return nil, err
 	}

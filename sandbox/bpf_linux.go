@@ -24,7 +24,10 @@ const (
 )
 
 // assembler collects instructions. The accumulator holds what was loaded last.
-type assembler struct{ prog []instruction }
+type assembler struct {
+	prog   []instruction
+	notify bool // refusals are told to the daemon
+}
 
 func (a *assembler) op(code uint16, k uint32, jt, jf uint8) {
 	a.prog = append(a.prog, instruction{code, jt, jf, k})
@@ -35,9 +38,17 @@ func (a *assembler) load(offset uint32) { a.op(opLoad, offset, 0, 0) }
 // loadArg loads the low half of an argument; both architectures are little endian.
 func (a *assembler) loadArg(n int)               { a.load(uint32(offsetArgs + 8*n)) }
 func (a *assembler) mask(k uint32)               { a.op(opAnd, k, 0, 0) }
-func (a *assembler) ret(v verdict)               { a.op(opRet, uint32(v), 0, 0) }
+func (a *assembler) ret(v verdict)               { a.op(opRet, uint32(a.told(v)), 0, 0) }
 func (a *assembler) ifEqual(k uint32, v verdict) { a.op(opJEq, k, 0, 1); a.ret(v) }
 func (a *assembler) ifAny(k uint32, v verdict)   { a.op(opJSet, k, 0, 1); a.ret(v) }
+
+// told is what is answered for a verdict. That a call is not there is nothing to tell: libraries try.
+func (a *assembler) told(v verdict) verdict {
+	if a.notify && (v == refuse || v == noSuchFamily) {
+		return notify
+	}
+	return v
+}
 
 // unlessEqual and unlessAny skip the next n instructions when the test fails.
 func (a *assembler) unlessEqual(k uint32, n uint8) { a.op(opJEq, k, 0, n) }
@@ -54,7 +65,12 @@ func (a *assembler) unlessIn(values []uint32, v verdict) {
 // filterFor assembles the filter of an architecture, named as in GOARCH. The first
 // rows come before those that every filter has, and win.
 func filterFor(arch string, first ...call) ([]instruction, error) {
-	var a assembler
+	return assembleFilter(arch, false, first)
+}
+
+// assembleFilter is filterFor, with refusals told to the daemon or not.
+func assembleFilter(arch string, told bool, first []call) ([]instruction, error) {
+	a := assembler{notify: told}
 	var audit uint32
 	switch arch {
 	case "amd64":
@@ -86,7 +102,7 @@ func filterFor(arch string, first ...call) ([]instruction, error) {
 			a.ifEqual(uint32(nr), c.answer)
 			continue
 		}
-		var body assembler
+		body := assembler{notify: told}
 		c.check(&body, c.answer)
 		body.ret(allow)
 		if len(body.prog) > 255 {

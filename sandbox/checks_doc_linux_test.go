@@ -23,7 +23,7 @@ Every row runs in a fresh sandbox, as each identity that the test can take:
 | a daemon of an ordinary user | all of them; a test that runs as root starts itself again as uid 65534. F13 needs root to make its file |
 | a root daemon without user namespaces | not supported: it refuses to start anything and names the remedy, which is the check (TestMissingLayerIsNamedAndNothingRuns) |
 
-Modes that share the host's network do not exist (N11). The reduced level, which the owner of a
+The reduced level, which the owner of a
 machine must choose by name, promises less than this table; its own tests are in
 ` + "`reduced_linux_test.go`" + `.
 

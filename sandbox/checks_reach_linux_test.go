@@ -42,7 +42,10 @@ var networkChecks = []check{
 		script: `for p in 9 6 12 15 4; do $P socket 16 3 $p; done`, want: "EAFNOSUPPORT\nEAFNOSUPPORT\nEAFNOSUPPORT\nEAFNOSUPPORT\nEAFNOSUPPORT",
 	},
 	{id: "N10", attempt: "change interfaces by netlink; reading them is allowed", script: `$P socket 16 3 0; $P interface-down`, want: "OK\nEPERM", carried: "capabilities"},
-	{id: "N11", attempt: "an abstract unix socket of the host while sharing the host's network", absent: "no mode shares the host's network; N04 without its namespace is the nearest"},
+	{
+		id: "N11", attempt: "an abstract unix socket of the host while sharing the host's network", script: `$P dial unix $ADDR`, want: "EPERM", carried: "landlock",
+		policy: func(_ *stage, p *Policy) { p.Network.Mode = NetworkHost }, prepare: listen("unix", "@"), host: "the service is there",
+	},
 }
 
 // resourceChecks try to use up the machine and to outlive the command.

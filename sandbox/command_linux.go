@@ -77,7 +77,7 @@ func giveTerminal(c *run) (int, error) {
 	return slave, nil
 }
 
-func encodeExit(status unix.WaitStatus, usage *unix.Rusage, strays int) []byte {
+func encodeExit(status unix.WaitStatus, usage *unix.Rusage, strays int, noRoutes uint64) []byte {
 	var w writer
 	code, sig := status.ExitStatus(), 0
 	if status.Signaled() {
@@ -89,6 +89,7 @@ func encodeExit(status unix.WaitStatus, usage *unix.Rusage, strays int) []byte {
 	w.num(uint64(usage.Utime.Nano()))
 	w.num(uint64(usage.Stime.Nano()))
 	w.num(uint64(usage.Maxrss))
+	w.num(noRoutes)
 	return w.b
 }
 
@@ -97,5 +98,6 @@ func decodeExit(b []byte) (Result, error) {
 	res := Result{ExitCode: int(r.signed()), Signal: syscall.Signal(r.num()), Strays: int(r.num())}
 	res.UserTime, res.SystemTime = time.Duration(r.num()), time.Duration(r.num())
 	res.MaxRSS = int64(r.num()) << 10
+	res.NoRoutes = r.num()
 	return res, r.done()
 }

@@ -43,19 +43,34 @@ func dropPrivileges() error {
 	return fail("no_new_privs", "", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }
 
+// installToldFilter is installFilter, and returns a descriptor on which refusals are told. It is negative where somebody
+// outside is told of this process's calls already: the kernel knows one listener only.
+func installToldFilter() (int, error) {
+	fd, err := setFilter(true, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	if errors.Is(err, unix.EBUSY) {
+		return -1, installFilter()
+	}
+	return fd, err
+}
+
 // installFilter puts the system call filter on the calling thread.
 func installFilter(first ...call) error {
-	prog, err := filterFor(runtime.GOARCH, first...)
+	_, err := setFilter(false, 0, first...)
+	return err
+}
+
+func setFilter(told bool, flags uintptr, first ...call) (int, error) {
+	prog, err := assembleFilter(runtime.GOARCH, told, first)
 	if err != nil {
-		return fail("seccomp", "", err)
+		return -1, fail("seccomp", "", err)
 	}
 	fprog := unix.SockFprog{Len: uint16(len(prog)), Filter: (*unix.SockFilter)(unsafe.Pointer(&prog[0]))}
-	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&fprog)))
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(prog)
 	if errno != 0 {
-		return fail("seccomp", "", errno)
+		return -1, fail("seccomp", "", errno)
 	}
-	return nil
+	return int(fd), nil
 }
 
 // action is the kernel's struct sigaction.

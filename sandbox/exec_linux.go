@@ -49,6 +49,7 @@ func (p *Process) exec(ctx context.Context, r *run, c Command) error {
 
 func (p *Process) sendCommand(r *run, c Command) error {
 	r.held = p.fresh != nil
+	p.dir = r.dir
 	var fds []int
 	files := []*os.File{c.Stdin, c.Stdout, c.Stderr}
 	null := -1

@@ -18,6 +18,7 @@ const (
 	roleInit    = rolePrefix + "main"    // second life: fully confined, runs the command
 	roleReduced = rolePrefix + "reduced" // the init of the reduced level, which has one life
 	roleSpawner = rolePrefix + "spawner" // starts inits for the daemon
+	roleSession = rolePrefix + "session" // starts the inits of one network session
 	roleHold    = rolePrefix + "hold"    // keeps a user namespace open for an ID-mapped mount
 	roleTry     = rolePrefix + "probe"   // tries one layer, for Probe
 )
@@ -57,6 +58,8 @@ func init() {
 	case roleSpawner:
 		runtime.UnlockOSThread()
 		spawnerMain()
+	case roleSession:
+		sessionMain()
 	case roleHold:
 		var b [1]byte
 		for {
@@ -97,9 +100,9 @@ func build() error {
 	if err != nil {
 		return fail("request", "", err)
 	}
-	if testOnlyOmit.namespaces == 0 {
-		if err := loopbackUp(); err != nil {
-			return fail("loopback", "", err)
+	if testOnlyOmit.namespaces == 0 && s.network.Session == "" && s.network.Mode != NetworkHost {
+		if err := openNetwork(s.network.Mode); err != nil {
+			return err
 		}
 	}
 	v := &view{}
@@ -123,8 +126,15 @@ func build() error {
 		}
 	}
 	if !testOnlyOmit.seccomp {
-		if err := installFilter(); err != nil {
+		told, err := installToldFilter()
+		if err != nil {
 			return err
+		}
+		if told >= 0 {
+			if err := sendMessage(controlFD, 0, msgNotices, nil, told); err != nil {
+				return fail("seccomp", "", err)
+			}
+			unix.Close(told)
 		}
 	}
 	argv := []string{roleInit}
@@ -184,17 +194,3 @@ func helperEnv() []string { return append([]string{"GOMAXPROCS=2"}, testOnlyEnv.
 
 // builderEnv is for the first life of an init, which does one thing at a time.
 func builderEnv() []string { return append([]string{"GOMAXPROCS=1"}, testOnlyEnv...) }
-
-func loopbackUp() error {
-	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(s)
-	req, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, req)
-}

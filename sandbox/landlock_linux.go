@@ -12,6 +12,9 @@ const (
 	llNodes = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 )
 
+// scopedLandlock is the first version that keeps processes from abstract unix sockets of others.
+const scopedLandlock = 6
+
 // landlockVersion is the interface version of the kernel, 0 without Landlock.
 func landlockVersion() int {
 	v, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
@@ -93,7 +96,7 @@ func landlock(rules []landlockRule, exe int) error {
 // newRuleset makes an empty ruleset. Kernels before version 6 know the file rights only.
 func newRuleset(attr unix.LandlockRulesetAttr, version int) (int, error) {
 	size := unsafe.Sizeof(attr.Handled_access_fs)
-	if version >= 6 {
+	if version >= scopedLandlock {
 		size = unsafe.Offsetof(attr.Scoped) + unsafe.Sizeof(attr.Scoped)
 	}
 	r, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)

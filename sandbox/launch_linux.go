@@ -34,6 +34,8 @@ type Launcher struct {
 	hideable   []string // what hides from every command, if it exists
 	warm, cold atomic.Uint64
 
+	sessions netSessions
+
 	spawnMu sync.Mutex
 	spawner *spawner // nil until there is one, replaced when it has died
 }
@@ -90,6 +92,7 @@ func (l *Launcher) Close() error {
 	for _, p := range all {
 		<-p.gone
 	}
+	l.sessions.close()
 	l.spawnMu.Lock()
 	if l.spawner != nil {
 		l.spawner.close()
@@ -165,7 +168,7 @@ func (l *Launcher) make(p Policy) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	proc, err := l.launch(pl, l.pool.takeSpare(pl.setup.full))
+	proc, err := l.launch(pl, l.pool.takeSpare(l.kind(pl)))
 	if err != nil {
 		pl.release()
 		return nil, err
@@ -207,6 +210,8 @@ func (l *Launcher) planFor(p Policy) (*plan, error) {
 func (l *Launcher) runFor(p Policy, c Command) *run {
 	full := p.Mode == FullAccess
 	r := &run{argv: c.Argv, arg0: c.Arg0, env: l.id.environment(c.Env, full), dir: c.Dir, umask: c.Umask & 0o777, limits: p.Limits, full: full}
+	r.watched = !full && !l.opt.Reduced && p.Network.Mode != NetworkHost
+	r.shared = r.watched && p.Network.Session != ""
 	if c.Umask <= 0 {
 		r.umask = 0o022
 	}
@@ -226,6 +231,21 @@ func (l *Launcher) runFor(p Policy, c Command) *run {
 	return r
 }
 
+// kind is how the init of a plan comes into being.
+func (l *Launcher) kind(pl *plan) birth {
+	switch {
+	case pl.setup.full:
+		return bornFull
+	case l.opt.Reduced:
+		return bornReduced
+	case pl.setup.network.Session != "":
+		return bornInSession
+	case pl.setup.network.Mode == NetworkHost:
+		return bornHost
+	}
+	return bornApart
+}
+
 // launch has an init prepare everything but the command itself. A spare is one that
 // has been started ahead, or nil.
 func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
@@ -236,7 +256,10 @@ func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
 	b := spare
 	if b == nil {
 		var err error
-		if b, err = l.fork(pl.setup.full); err != nil {
+		if pl.session, err = l.session(pl.setup); err != nil {
+			return nil, err
+		}
+		if b, err = l.fork(l.kind(pl), pl.session); err != nil {
 			return nil, err
 		}
 	}
@@ -251,6 +274,9 @@ func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
 	}
 	pl.closeTrees()
 	p := newProcess(l, b.pid, b.pidfd, b.ctl, pl)
+	if pl.session != nil {
+		p.listener = pl.session.listener
+	}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	l.mu.Unlock()

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"context"
+	"net"
 	"os"
 	"runtime"
 	"syscall"
@@ -50,6 +51,9 @@ func (*Process) PID() int { return 0 }
 // TTY returns nil.
 func (*Process) TTY() *os.File { return nil }
 
+// Listener returns nil.
+func (*Process) Listener() net.Listener { return nil }
+
 // Signal returns an *UnsupportedError.
 func (*Process) Signal(syscall.Signal) error { return unsupported() }
 
@@ -64,6 +68,9 @@ func (*Process) Wait() (Result, error) { return Result{}, unsupported() }
 
 // Done returns nil, which never becomes ready.
 func (*Process) Done() <-chan struct{} { return nil }
+
+// Denials returns nil.
+func (*Process) Denials([]byte) []Denial { return nil }
 
 // Probe reports the operating system as the missing layer.
 func Probe(context.Context, Options) Report { return Report{Layers: unsupported().Missing} }

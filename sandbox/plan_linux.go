@@ -19,6 +19,7 @@ type plan struct {
 	trees   []int // mounts made by a root daemon, in the order of their numbers
 	holders []*placeholder
 	reduced *reducedPlan // nil but for the reduced level
+	session *netSession  // whose network it has; nil: none's
 }
 
 // release closes the mounts and removes placeholders that are still empty.
@@ -28,6 +29,8 @@ func (p *plan) release() {
 		h.release()
 	}
 	p.holders = nil
+	p.session.leave()
+	p.session = nil
 	if p.reduced != nil && p.reduced.dir != "" {
 		_ = removePrivate(p.reduced.dir) // what stays is the command's own, and private
 		p.reduced.dir = ""
@@ -55,7 +58,7 @@ func (l *Launcher) resolve(p Policy) (_ *plan, err error) {
 		return nil, err
 	}
 	pl := &plan{setup: setup{
-		readOnly: p.Mode == ReadOnly, minimal: p.View == ViewMinimal, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
+		network: p.Network, readOnly: p.Mode == ReadOnly, minimal: p.View == ViewMinimal, tmpBytes: p.TmpBytes, passwd: l.id.passwd, group: l.id.group,
 		hidden: hiddenPaths(l.id, l.opt.HiddenPaths, p.HiddenPaths),
 	}}
 	if pl.setup.tmpBytes == 0 {
@@ -147,6 +150,12 @@ func checkPolicy(p Policy) error {
 	}
 	if p.TmpBytes < 0 {
 		return bad("", "TmpBytes must not be negative")
+	}
+	if err := p.Network.check(); err != nil {
+		return bad("", "%v", err)
+	}
+	if p.Network.Mode == NetworkHost && landlockVersion() < scopedLandlock {
+		return bad("", "the machine's network needs Landlock's scopes (Linux 6.12), or commands would reach abstract sockets of the machine")
 	}
 	if p.View != ViewFull && p.View != ViewMinimal {
 		return bad("", "unknown view %d", int(p.View))

@@ -14,7 +14,7 @@ type Mode int
 const (
 	_ Mode = iota
 	// ReadOnly shows the machine but lets the command write only to its private
-	// /tmp, /var/tmp, /dev/shm and HOME. No network.
+	// /tmp, /var/tmp, /dev/shm and HOME.
 	ReadOnly
 	// WorkspaceWrite is ReadOnly plus writable workspace roots.
 	WorkspaceWrite
@@ -85,6 +85,9 @@ type Policy struct {
 	// TmpBytes limits the private /tmp, /var/tmp and HOME, each in bytes; the
 	// memory is taken only as it is written. Zero means 512 MiB.
 	TmpBytes int64
+	// Network is what the command reaches; zero is nothing but its own loopback. FullAccess has the
+	// machine's network whatever it says.
+	Network Network
 	// Limits are the resource limits of each process of the command.
 	Limits Limits
 }
@@ -208,6 +211,9 @@ type Result struct {
 	Signal syscall.Signal
 	// Hit are the limits that the command ran into.
 	Hit LimitsHit
+	// NoRoutes is how often packets of a command that failed found no way out of its network, of all commands of a session in
+	// that time. It is zero with NetworkHost, where that says nothing about the sandbox.
+	NoRoutes uint64
 	// Strays is how many other processes were still alive when the main process
 	// ended; all of them have been killed.
 	Strays int

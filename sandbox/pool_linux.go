@@ -162,6 +162,9 @@ func (p *pool) fresh(w *warm, policy Policy) bool {
 	if policy.Mode == FullAccess {
 		return true // it has no view of its own
 	}
+	if n := w.proc.plan.session; n != nil && !n.alive() {
+		return false // the next one begins the session anew
+	}
 	now, ok := p.launcher.look(policy)
 	return ok && now.text == w.sight && p.mounts.generation() == w.mounts
 }

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -18,6 +19,8 @@ type Process struct {
 	ctl      *control
 	plan     *plan
 	tty      *os.File
+	listener net.Listener // of NetworkProxy
+	notices  *notices     // nil: refused calls are not told
 
 	ready   chan struct{} // the init is confined and waits for its command
 	started chan error    // one value: nil, or why there is no command
@@ -35,6 +38,7 @@ type Process struct {
 	group  *group // nil: no limit needed one
 	left   bool   // the init is dead and its group removed
 	limits Limits // of the command
+	dir    string // where it began
 }
 
 func newProcess(l *Launcher, pid, pidfd int, ctl *control, pl *plan) *Process {
@@ -68,6 +72,16 @@ func (p *Process) listen() {
 				p.tty = os.NewFile(uintptr(fds[0]), "sandbox-terminal")
 				fds = nil
 			}
+		case kind == msgListener && len(fds) == 1 && p.listener == nil && !ready && p.plan.setup.network == (Network{Mode: NetworkProxy}):
+			if listener, err := proxyListener(fds[0]); err == nil {
+				p.listener = listener
+				fds = nil
+			}
+		case kind == msgNotices && len(fds) == 1 && p.notices == nil && !ready:
+			if unix.SetNonblock(fds[0], true) == nil {
+				p.notices = listenForNotices(fds[0])
+				fds = nil
+			}
 		case kind == msgReady && !ready:
 			ready = true
 			close(p.ready)
@@ -95,6 +109,9 @@ func (p *Process) listen() {
 		}
 		closeAll(fds)
 	}
+	if p.listener != nil && p.plan.setup.network.Session == "" {
+		p.listener.Close()
+	}
 	p.await()
 	p.leaveGroup()
 	if failure == nil {
@@ -109,6 +126,7 @@ func (p *Process) listen() {
 	p.launcher.mu.Lock()
 	delete(p.launcher.running, p)
 	p.launcher.mu.Unlock()
+	p.notices.close()
 	close(p.gone)
 }
 
@@ -161,6 +179,11 @@ func (p *Process) PID() int { return p.pid }
 // TTY is the master of the command's terminal, or nil without one. The caller
 // closes it.
 func (p *Process) TTY() *os.File { return p.tty }
+
+// Listener is the daemon's listener in the network of a command under NetworkProxy, else nil. Whoever accepts on it
+// decides what the command reaches. It is closed when the command has ended, or with the session, if there is one; then it is the
+// same for all commands of the session.
+func (p *Process) Listener() net.Listener { return p.listener }
 
 // Done is closed when the result is known and no process of the command lives.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -7,6 +7,7 @@ type setup struct {
 	reduced        bool // no view at all, nothing is sent
 	pieces         []piece
 	hidden         []string
+	network        Network
 	tmpBytes       int64
 	passwd, group  string
 }
@@ -38,6 +39,8 @@ func (s *setup) encode() []byte {
 		w.flag(p.file)
 	}
 	w.strs(s.hidden)
+	w.num(uint64(s.network.Mode))
+	w.flag(s.network.Session != "")
 	w.signed(s.tmpBytes)
 	w.str(s.passwd)
 	w.str(s.group)
@@ -51,6 +54,10 @@ func decodeSetup(b []byte) (*setup, error) {
 		s.pieces = append(s.pieces, piece{path: r.str(), dev: r.num(), ino: r.num(), readOnly: r.flag(), tree: int(r.signed()), file: r.flag()})
 	}
 	s.hidden = r.strs()
+	s.network.Mode = NetworkMode(r.num())
+	if r.flag() {
+		s.network.Session = "shared" // its name is nobody's business in there
+	}
 	s.tmpBytes = r.signed()
 	s.passwd = r.str()
 	s.group = r.str()
@@ -69,6 +76,8 @@ type run struct {
 	held       bool // not to be executed before msgGo
 	tty        bool
 	rows, cols uint16
+	watched    bool // its network is not the machine's
+	shared     bool // others are in its network
 	reduced    bool // confined by these rules alone
 	rules      []reducedRule
 }
@@ -95,6 +104,8 @@ func (c *run) encode() []byte {
 	w.flag(c.tty)
 	w.num(uint64(c.rows))
 	w.num(uint64(c.cols))
+	w.flag(c.watched)
+	w.flag(c.shared)
 	w.flag(c.reduced)
 	w.num(uint64(len(c.rules)))
 	for _, r := range c.rules {
@@ -113,7 +124,7 @@ func decodeRun(b []byte) (*run, error) {
 	c.limits = Limits{OpenFiles: r.num(), Processes: r.num(), FileBytes: r.num(), DataBytes: r.num(), CPUSeconds: r.num()}
 	c.full, c.held, c.tty = r.flag(), r.flag(), r.flag()
 	c.rows, c.cols = uint16(r.num()), uint16(r.num())
-	c.reduced = r.flag()
+	c.watched, c.shared, c.reduced = r.flag(), r.flag(), r.flag()
 	for range r.count() {
 		c.rules = append(c.rules, reducedRule{path: r.str(), access: r.num(), pinned: r.flag(), dev: r.num(), ino: r.num()})
 	}

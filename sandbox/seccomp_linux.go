@@ -1,5 +1,7 @@
 package sandbox
 
+import "runtime"
+
 // The system call filter is one table for both architectures: what is refused is
 // decided here, once, and the numbers only differ. It is a deny list whose future
 // is closed: numbers nobody has looked at are answered with ENOSYS.
@@ -9,6 +11,7 @@ type verdict uint32
 
 const (
 	allow     verdict = 0x7fff0000
+	notify    verdict = 0x7fc00000 // the daemon is told, and answers with what is refused
 	killAll   verdict = 0x80000000
 	errnoBase verdict = 0x00050000
 
@@ -34,6 +37,14 @@ type call struct {
 	amd64, arm64 int
 	answer       verdict
 	check        func(*assembler, verdict)
+}
+
+// number is that of this machine's architecture.
+func (c *call) number() int {
+	if runtime.GOARCH == "arm64" {
+		return c.arm64
+	}
+	return c.amd64
 }
 
 func syscallTable() []call {

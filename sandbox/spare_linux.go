@@ -7,9 +7,9 @@ import "time"
 // any policy, holds no place in a workspace, and is given up when the mounts of the
 // host change, of which its namespace has a copy.
 
-// takeSpare returns an init that has been started ahead, or nil.
-func (p *pool) takeSpare(full bool) *blank {
-	if p == nil || full {
+// takeSpare returns an init that has been started ahead, or nil. It is one of the kind bornApart.
+func (p *pool) takeSpare(kind birth) *blank {
+	if p == nil || kind != bornApart {
 		return nil
 	}
 	p.mu.Lock()
@@ -40,7 +40,7 @@ func (p *pool) spareIn(now time.Time) (wait time.Duration, drop *blank) {
 // makeSpare starts an init for the next policy that has no sandbox ready.
 func (p *pool) makeSpare() {
 	mounts := p.mounts.generation()
-	b, err := p.launcher.fork(false)
+	b, err := p.launcher.fork(bornApart, nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {

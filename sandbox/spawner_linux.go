@@ -23,7 +23,7 @@ const maxTrees = 240
 type spawner struct {
 	mu  sync.Mutex
 	fd  int // socket, -1 when closed
-	pid int
+	pid int // zero: not a child of this process, and not its to reap
 }
 
 func newSpawner() (*spawner, error) {
@@ -63,7 +63,9 @@ func (s *spawner) end() {
 	}
 	unix.Close(s.fd)
 	s.fd = -1
-	reapProcess(s.pid)
+	if s.pid != 0 {
+		reapProcess(s.pid)
+	}
 }
 
 // errSpawnerGone tells that a request was not answered; it may be made again of
@@ -143,6 +145,11 @@ func (s *spawner) dead() bool {
 // spawnerMain is the spawner's own side. It never returns.
 func spawnerMain() {
 	resetSignals()
+	serveSpawns()
+}
+
+// serveSpawns answers the daemon until it is gone. It never returns.
+func serveSpawns() {
 	_ = unix.Chdir("/")
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, unix.SIGCHLD)
@@ -186,12 +193,12 @@ func serveSpawn(kind byte, body []byte, fds []int) (int, int, error) {
 		fd, err := newMapping(o, id)
 		return 0, fd, fail("namespaces", "", err)
 	case msgFork:
-		full, reduced := r.flag(), r.flag()
+		kind := birth(r.num())
 		if err := r.done(); err != nil {
 			return 0, -1, fail("request", "", err)
 		}
-		pid, pidfd, err := id.fork(full, reduced, fds)
-		if reduced || full {
+		pid, pidfd, err := id.fork(kind, fds)
+		if kind == bornReduced || kind == bornFull {
 			return pid, pidfd, fail("identity", "", err) // no namespaces are asked for
 		}
 		return pid, pidfd, fail("namespaces", "", err)
@@ -199,9 +206,21 @@ func serveSpawn(kind byte, body []byte, fds []int) (int, int, error) {
 	return 0, -1, fail("request", "", errors.New("unknown request"))
 }
 
-// fork clones an init. It is the only place that makes sandbox namespaces for
+// birth is how a helper comes into being.
+type birth uint8
+
+const (
+	bornApart     birth = 1 + iota // an init in namespaces of its own
+	bornHost                       // the same in the machine's network
+	bornInSession                  // the same in the network and user namespaces of the one that forks it
+	bornFull                       // the init of a command without a sandbox
+	bornReduced                    // the init of the reduced level
+	bornSession                    // what forks the inits of a session, in new network and user namespaces
+)
+
+// fork clones an init, or the spawner of a session. It is the only place that makes sandbox namespaces for
 // commands. The file is its control socket.
-func (id *identity) fork(full, reduced bool, files []int) (pid, pidfd int, err error) {
+func (id *identity) fork(kind birth, files []int) (pid, pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, -1, err
@@ -211,23 +230,30 @@ func (id *identity) fork(full, reduced bool, files []int) (pid, pidfd int, err e
 	for _, fd := range files {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
-	role := roleInit
-	switch {
-	case full:
-	case reduced:
+	role := roleBuilder
+	switch kind {
+	case bornFull:
+		role = roleInit
+	case bornReduced:
 		role = roleReduced
 		if id.asRoot {
 			attr.Sys.Credential = &syscall.Credential{Uid: uint32(id.uid), Gid: uint32(id.gid)}
 		}
+	case bornApart:
+		attr.Env, attr.Sys = builderEnv(), id.attr(sandboxNamespaces&^testOnlyOmit.namespaces)
+	case bornHost:
+		attr.Env, attr.Sys = builderEnv(), id.attr(sandboxNamespaces&^unix.CLONE_NEWNET)
+	case bornInSession: // who forks it is the command's user already, with the rights of its namespaces
+		attr.Env, attr.Sys.Cloneflags = builderEnv(), sandboxNamespaces&^sessionNamespaces
+	case bornSession:
+		role, attr.Sys = roleSession, id.attr(sessionNamespaces)
 	default:
-		role = roleBuilder
-		attr.Env = builderEnv()
-		attr.Sys = id.attr(sandboxNamespaces &^ testOnlyOmit.namespaces)
+		return 0, -1, errors.New("unknown kind of helper")
 	}
 	pidfd = -1
 	attr.Sys.PidFD = &pidfd
 	pid, err = syscall.ForkExec("/proc/self/exe", []string{role}, attr)
-	if err == unix.EACCES && !full {
+	if err == unix.EACCES && kind != bornFull {
 		err = fail("init program", "", fmt.Errorf("%w: the program that starts commands must be executable by uid %d", err, id.uid))
 	}
 	if err == nil && pidfd < 0 {

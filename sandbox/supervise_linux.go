@@ -13,9 +13,11 @@ import (
 // on, reaps whatever is orphaned, and ends everything when the command ends or the
 // daemon is gone.
 type supervisor struct {
-	full    bool          // without a pid namespace of its own
-	pid     int           // of the command
-	running chan struct{} // closed when the command runs
+	full       bool          // without a pid namespace of its own
+	pid        int           // of the command
+	running    chan struct{} // closed when the command runs
+	watches    bool          // that packets find no way out, of a network that is not the machine's
+	lostBefore uint64        // so many in the session, before the command
 
 	mu    sync.Mutex // between a signal and the reaping of its target
 	ended bool
@@ -53,6 +55,9 @@ func initMain() {
 	}
 	unpin(os.Args[1:])
 	s.full = os.Getpid() != 1
+	if s.watches = c.watched; c.shared {
+		s.lostBefore = noRoutes()
+	}
 	if err := s.start(c, path, stdio); err != nil {
 		exitWith(err)
 	}
@@ -175,7 +180,11 @@ func (s *supervisor) reap() {
 			continue
 		}
 		strays := s.clear()
-		_ = sendMessage(controlFD, 0, msgExit, encodeExit(status, &usage, strays))
+		var lost uint64
+		if s.watches && status != 0 {
+			lost = noRoutes() - s.lostBefore
+		}
+		_ = sendMessage(controlFD, 0, msgExit, encodeExit(status, &usage, strays, lost))
 		unix.Exit(0)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -162,7 +161,7 @@ func (v *view) buildTemporary(s *setup) error {
 			return fail("tmp", dir, err)
 		}
 	}
-	resolver := resolverTarget()
+	resolver := resolverFor(s.network.Mode)
 	if err := v.tmpfs("/run", noSuid|noDev, "mode=0755", "size=1m"); err != nil {
 		return fail("home", "/run", err)
 	}
@@ -181,10 +180,8 @@ func (v *view) buildTemporary(s *setup) error {
 	if err := v.tmpfs(homeDir, noSuid|noDev, "mode=0700", size, "nr_inodes=262144"); err != nil {
 		return fail("home", homeDir, err)
 	}
-	if resolver != "" {
-		// /etc/resolv.conf often leads into /run; an empty file reads better than none
-		_ = os.MkdirAll(filepath.Dir(resolver), 0o755)
-		_ = os.WriteFile(resolver, nil, 0o644)
+	if err := v.show(resolver); err != nil {
+		return err
 	}
 	for name, text := range map[string]string{"passwd": s.passwd, "group": s.group} {
 		file := filepath.Join(helperDir, name)
@@ -197,22 +194,4 @@ func (v *view) buildTemporary(s *setup) error {
 		}
 	}
 	return nil
-}
-
-// resolverTarget is the file in /run that /etc/resolv.conf stands for, if any.
-func resolverTarget() string {
-	link, err := os.Readlink("/etc/resolv.conf")
-	if err != nil {
-		return ""
-	}
-	if !filepath.IsAbs(link) {
-		link = filepath.Join("/etc", link)
-	}
-	if rest, ok := strings.CutPrefix(link, "/var/run/"); ok {
-		link = "/run/" + rest
-	}
-	if !strings.HasPrefix(link, "/run/") {
-		return ""
-	}
-	return link
 }

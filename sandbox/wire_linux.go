@@ -12,18 +12,20 @@ import (
 // Messages between the daemon and an init: one byte of kind, then a body, over
 // SOCK_SEQPACKET. Bodies are small; what can be large travels in a memfd.
 const (
-	msgReady   = 'R' // init: confined, waits for its command
-	msgError   = 'E' // init: class, stage, path, errno, text
-	msgTTY     = 'T' // init: carries the terminal's master
-	msgStarted = 'S' // init: exec has succeeded
-	msgExit    = 'X' // init: how the command ended; nothing else lives
-	msgSetup   = 'P' // daemon: what to build, and mounts for it
-	msgRun     = 'C' // daemon: the command and its stdio
-	msgGo      = 'Y' // daemon: a command that was held may run
-	msgSignal  = 'G' // daemon: signal and scope
-	msgKill    = 'K' // daemon: kill everything
-	msgFork    = 'F' // daemon to spawner: start an init
-	msgMap     = 'M' // daemon to spawner: make a user namespace for a mapping
+	msgNotices  = 'N' // init: carries the descriptor on which refused calls are told
+	msgReady    = 'R' // init: confined, waits for its command
+	msgError    = 'E' // init: class, stage, path, errno, text
+	msgListener = 'L' // init, session: carries the daemon's listener in its network
+	msgTTY      = 'T' // init: carries the terminal's master
+	msgStarted  = 'S' // init: exec has succeeded
+	msgExit     = 'X' // init: how the command ended; nothing else lives
+	msgSetup    = 'P' // daemon: what to build, and mounts for it
+	msgRun      = 'C' // daemon: the command and its stdio
+	msgGo       = 'Y' // daemon: a command that was held may run
+	msgSignal   = 'G' // daemon: signal and scope
+	msgKill     = 'K' // daemon: kill everything
+	msgFork     = 'F' // daemon to spawner: start an init
+	msgMap      = 'M' // daemon to spawner: make a user namespace for a mapping
 )
 
 const (
