@@ -57,6 +57,7 @@ func (p *Proxy) setUpHTTP() {
 			d := r.In.Context().Value(exchangeKey{}).(*exchange).decision
 			r.Out.URL.Host = net.JoinHostPort(d.Host, strconv.Itoa(int(d.Port)))
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // not cleaned
+			r.Out.Trailer = r.In.Trailer           // filled in at the end of the body
 			r.Out.Host = r.Out.URL.Host
 			if d.Port == webPorts[0] {
 				r.Out.Host = d.Host
@@ -185,7 +186,9 @@ func (p *Proxy) serveForward(w http.ResponseWriter, r *http.Request) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: x.got})
 	r = r.WithContext(ctx)
 	if r.ContentLength != 0 {
-		r.Body = &timedBody{r.Body, http.NewResponseController(w)}
+		conn := http.NewResponseController(w)
+		conn.EnableFullDuplex() // an answer need not wait for the end of the body
+		r.Body = &timedBody{ReadCloser: r.Body, conn: conn}
 	}
 	// A protocol that is not known here would pass unread (h2c is one).
 	if upgrade := r.Header.Values("Upgrade"); len(upgrade) == 1 && strings.EqualFold(upgrade[0], "websocket") {
@@ -284,19 +287,43 @@ func (c *idleConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// timedBody bounds the time that a client may be silent within a body.
+// timedBody bounds the time that a client may be silent within a body. net/http reads on
+// after Close, to be ready for the next request, and would wait without end.
 type timedBody struct {
 	io.ReadCloser
 	conn *http.ResponseController
+
+	mu     sync.Mutex // it may be read and closed at once
+	ended  bool
+	closed bool
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return 0, http.ErrBodyReadAfterClose
+	}
 	b.conn.SetReadDeadline(time.Now().Add(idleTimeout))
+	b.mu.Unlock()
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err == io.EOF {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.ended = true
 		b.conn.SetReadDeadline(time.Time{}) // the answer may take longer
 	}
 	return n, err
+}
+
+func (b *timedBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	if !b.ended {
+		b.conn.SetReadDeadline(time.Now().Add(lingerTimeout))
+	}
+	b.mu.Unlock()
+	return b.ReadCloser.Close()
 }
 
 // upgradeWriter gives out a connection that ends when it is idle.
