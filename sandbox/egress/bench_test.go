@@ -13,7 +13,22 @@ import (
 // BenchmarkAgainstDirect measures what the proxy costs: each round does the same with and
 // without it, in turn, and the ratio of the medians is reported.
 //
-// TABLE
+// 2026-11-30, Linux 6.18 in a virtual machine, 2 shared Xeon processors, Go 1.26.8; medians
+// of three runs. Clients, proxy and servers are one process on these two processors:
+//
+//	                                                    direct us            proxied us           x direct
+//	bulk     64 MiB over an open connection             22805 19372 16233    26395 27749 32021    1.2 1.4 2.0
+//	turn     a byte there and back, open connection     10.6 10.8 7.4        22.7 22.8 15.7       2.1 2.1 2.1
+//	connect  the same over a new connection             57 50 47             174 155 142          3.0 3.1 3.0
+//	http     a small request over kept connections      40 35 26             110 97 80            2.8 2.7 3.1
+//
+// So a round trip costs some 10 us more, a connection 100 us, and bulk flows with 2 GB/s.
+//
+// Bulk is copied through buffers of 64 KiB. Splicing it in the kernel (io.Copy does, from
+// one TCP connection to another) gave 1.3 to 1.7 in the same place, so nothing that could be
+// told from noise. It was left out, because it takes two pipes of a megabyte per tunnel,
+// and these count against the pipe memory of the user, which the pipes of all commands
+// share: beyond some 64 such pipes the kernel gives every new one a page or two.
 func BenchmarkAgainstDirect(b *testing.B) {
 	const bulk = 64 << 20
 	block := make([]byte, 1<<20)
