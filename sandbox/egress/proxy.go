@@ -25,7 +25,7 @@ type Options struct {
 	// contain them.
 	Permit []netip.Prefix
 	// Lookup gives the addresses of a host name, which has no final dot. Nil means the
-	// system's, without the search list of resolv.conf.
+	// system's; the search list of resolv.conf then counts for names of one label only.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Dial connects to an address, which is never a name. Nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -82,9 +82,7 @@ func New(o Options) (*Proxy, error) {
 		p.permit = append(p.permit, net.Masked())
 	}
 	if p.lookup == nil {
-		p.lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host+".") // the dot keeps the search list away
-		}
+		p.lookup = systemLookup
 	}
 	if p.dial == nil {
 		p.dial = new(net.Dialer).DialContext

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -57,6 +58,16 @@ func (p *Proxy) reach(ctx context.Context, host string, port uint16) (net.Conn, 
 		return nil, netip.AddrPort{}, &failure{reason: DialFailed, cause: err}
 	}
 	return conn, addr, nil
+}
+
+// systemLookup asks the machine. A final dot keeps the search list away, so that a name that
+// does not exist cannot become another one; names of one label get none, because
+// with it they would not be found in /etc/hosts.
+func systemLookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if strings.Contains(host, ".") {
+		host += "."
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
 func (p *Proxy) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
