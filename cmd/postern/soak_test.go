@@ -138,7 +138,7 @@ func (c *churn) rest(t *testing.T) soakHolds {
 	// Nobody is there as at the beginning; what is kept besides is what is compared with.
 	if !eventually(func() bool {
 		now = c.relay.holds()
-		return now.gauges["postern_relay_circuits"] == 0 && now.gauges[`postern_relay_connections{role="client"}`] == 0 &&
+		return now.gauges["postern_relay_circuits"] == 0 && now.gauges["postern_relay_connections_unadmitted"] == 0 && now.gauges["postern_relay_handshakes_in_flight"] == 0 && now.gauges[`postern_relay_connections{role="client"}`] == 0 &&
 			now.gauges[`postern_relay_connections{role="executor"}`] == 0 && now.goroutines <= before.goroutines+2
 	}) {
 		t.Fatalf("the relay does not come to rest: %+v, at the beginning %+v", now, before)

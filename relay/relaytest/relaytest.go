@@ -11,6 +11,7 @@ package relaytest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,7 +20,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -379,10 +382,22 @@ func (r *Relay) Restart() {
 	if r.address == "" {
 		r.t.Fatal("relay in memory cannot be restarted")
 	}
-	l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := r.listen()
 	r.address = l.Addr().(*net.UDPAddr).String()
 	r.start(l)
+}
+
+// listen opens the socket. A process that another test is about to start has copies of all descriptors until it executes its
+// program, also of the one that was just closed.
+func (r *Relay) listen() *quicconn.Listener {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+		l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			r.t.Fatal(err)
+		}
+	}
 }
