@@ -43,7 +43,7 @@ func TestCmdRunGivesTheExactResult(t *testing.T) {
 				switch {
 				case c.status == nil && err != nil:
 					t.Errorf("Run: %v", err)
-				case c.status != nil && (failed == nil || failed.Status != *c.status):
+				case c.status != nil && (failed == nil || !failed.Status.Equal(*c.status)):
 					t.Errorf("Run: %v, want %v", err, *c.status)
 				case c.status != nil && err.Error() != c.status.String():
 					t.Errorf("the error reads %q, want %q", err, c.status)
@@ -177,7 +177,7 @@ func TestBrokenStdoutEndsTheCommandAsAPipeWould(t *testing.T) {
 					t.Fatal(err)
 				}
 				status, err := cmd.Wait(t.Context())
-				if !errors.Is(err, errFull) || status != c.want {
+				if !errors.Is(err, errFull) || !status.Equal(c.want) {
 					t.Errorf("Wait: %+v, %v, want %+v and the error of the Write", status, err, c.want)
 				}
 			})

@@ -87,7 +87,7 @@ func (c *conversation) handle(m wire.Message) error {
 	case *wire.GapMessage:
 		return c.arrived(wire.Event{Seq: m.To, Gap: &wire.Gap{From: m.From, To: m.To, Bytes: m.Bytes}})
 	case *wire.Exit:
-		err := c.arrived(wire.Event{Seq: m.Seq, Exit: &m.Status})
+		err := c.arrived(wire.Event{Seq: m.Seq, Exit: m.Ended()})
 		if err == nil {
 			p.input.shut()
 			p.requests.end(errEnded)

@@ -115,7 +115,7 @@ func TestAttachSaysWhatArrivedInWhichLog(t *testing.T) {
 		}
 		status, err := cmd.Wait(t.Context())
 		wantCode(t, "Wait", err, wire.CodeUnknown)
-		if status != (wire.ExitStatus{Code: 4, Cause: wire.CauseExited}) || !strings.Contains(err.Error(), "missing") {
+		if !status.Equal(wire.ExitStatus{Code: 4, Cause: wire.CauseExited}) || !strings.Contains(err.Error(), "missing") {
 			t.Errorf("Wait: %+v, %v, want the status, and that output is missing", status, err)
 		}
 		if stdout.String() != "abc" {
@@ -170,7 +170,7 @@ func TestLostLogIsOneGapOfUnknownSizeAndTheExit(t *testing.T) {
 				}
 				status, err := cmd.Wait(t.Context())
 				wantCode(t, "Wait", err, wire.CodeUnknown)
-				if want := cause == wire.CauseExited; (status == end) != want || want != (status.Cause != 0) {
+				if want := cause == wire.CauseExited; (status.Equal(end)) != want || want != (status.Cause != 0) {
 					t.Errorf("Wait: %+v, %v, want the status where it is known", status, err)
 				}
 			})

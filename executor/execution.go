@@ -30,6 +30,7 @@ type execution struct {
 	ended func(wire.ExitStatus)
 	// printedBytes counts output.
 	printedBytes func(wire.OutputStream, int)
+	tails        [wire.Terminal + 1]tail // of the output, until the end
 
 	loading sync.Once
 	load    func() // opens log and epoch of an exec that ended before
@@ -118,9 +119,23 @@ func (x *execution) finish(ended Ended, held []bool) {
 	}
 	x.endedAt = time.Now()
 	x.mu.Unlock()
+	status.Denials = x.denials(status)
 	x.ended(status)
 	x.log.End(status)
 	close(x.done)
+}
+
+// denials asks for what was refused. Of a command that was ended from outside its words say nothing.
+func (x *execution) denials(status wire.ExitStatus) []wire.Denial {
+	var output []byte
+	if !status.Success() && (status.Cause == wire.CauseExited || status.Cause == wire.CauseSignalled) {
+		output = []byte{'\n'}
+		for i := range x.tails {
+			output = append(append(output, x.tails[i].bytes()...), '\n')
+		}
+	}
+	x.tails = [len(x.tails)]tail{}
+	return x.run.Denials(output)
 }
 
 // readBuffers are for commands that print little, which most are.
@@ -151,6 +166,7 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 		n = x.allowOutput(n)
 		if n > 0 {
 			x.printedBytes(p.Stream, n)
+			x.tails[p.Stream].add(buf[:n])
 		}
 		if n > len(buf)*3/4 { // else it would hold much more than the log counts
 			x.log.Append(p.Stream, buf[:n:n])

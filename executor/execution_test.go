@@ -238,7 +238,7 @@ func TestEndOfACommandTellsStraysAndSignal(t *testing.T) {
 			return 0
 		})
 		got := await(t, begin(t, b, command("leaves"))).exit
-		if want := (wire.ExitStatus{Signal: "SEGV", Cause: wire.CauseSignalled, Strays: 2}); got != want {
+		if want := (wire.ExitStatus{Signal: "SEGV", Cause: wire.CauseSignalled, Strays: 2}); !got.Equal(want) {
 			t.Errorf("ended %+v, want %+v", got, want)
 		}
 	})

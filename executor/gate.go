@@ -32,7 +32,7 @@ var widestModes = map[keys.SandboxCeiling]wire.SandboxMode{
 // ceiling is what the executor's own policy and the line both allow. It starts nothing when the line's rights are zero. Whoever
 // may not have the network of the machine, or see all of it, cannot go without a sandbox.
 func (c *LocalConfig) ceiling(r keys.Rights) Policy {
-	most := Policy{Sandbox: min(c.Max, widestModes[r.Sandbox]), Roots: c.Workspaces, View: c.View, Limits: c.Limits}
+	most := Policy{Sandbox: min(c.Max, widestModes[r.Sandbox]), Roots: c.Workspaces, View: c.View, Limits: c.Limits, Network: c.Network.within(r.Network)}
 	if !r.FullView {
 		most.View = wire.ViewMinimal
 	}

@@ -21,6 +21,8 @@ type LocalConfig struct {
 	Max wire.SandboxMode
 	// View is the widest view a client may ask for. Zero: ViewFull.
 	View wire.View
+	// Network is the most a client may ask for. Zero: nothing but the command's own loopback.
+	Network Network
 	// Limits are the owner's: a client can ask for tighter ones. Zero fields set none.
 	Limits wire.Limits
 	// MaxGrace bounds how long a detached command lives on. Zero: wire.MaxGrace.

@@ -285,7 +285,7 @@ func (w *history) step(h *open, most int) (done bool) {
 		w.Fatalf("exit %v of a running command", *r.Exit)
 	case h.bytes != f.output:
 		w.Fatalf("exit after %d bytes, want %d", h.bytes, f.output)
-	case *r.Exit != f.exit:
+	case !r.Exit.Equal(f.exit):
 		w.Fatalf("exit %+v, want %+v", *r.Exit, f.exit)
 	}
 	return true
@@ -404,7 +404,7 @@ func (w *history) check(*rapid.T) {
 		}
 		for _, i := range infos {
 			f := w.known[identity{principal, i.ID}]
-			if f.running != (i.Exit == nil) || i.Exit != nil && *i.Exit != f.exit {
+			if f.running != (i.Exit == nil) || i.Exit != nil && !i.Exit.Equal(f.exit) {
 				w.Fatalf("listed as %+v, want %+v", i.Exit, f)
 			}
 		}

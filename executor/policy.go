@@ -16,12 +16,13 @@ type Policy struct {
 	Roots   []string         // absolute, clean
 	View    wire.View        // zero is the narrowest
 	Limits  wire.Limits
+	Network Network
 }
 
 // Meet is what both allow. It is never wider than either: not in what may be written, seen
 // or used. Roots is what of the one lies in the other.
 func (p Policy) Meet(q Policy) Policy {
-	m := Policy{Sandbox: min(p.Sandbox, q.Sandbox), View: wire.ViewMinimal, Limits: p.Limits.Meet(q.Limits)}
+	m := Policy{Sandbox: min(p.Sandbox, q.Sandbox), View: wire.ViewMinimal, Limits: p.Limits.Meet(q.Limits), Network: p.Network.Meet(q.Network)}
 	if p.View == wire.ViewFull && q.View == wire.ViewFull {
 		m.View = wire.ViewFull
 	}
@@ -63,6 +64,10 @@ func (p Policy) request(e wire.ExecParams) (Policy, error) {
 	if q.View == 0 {
 		q.View = wire.ViewFull
 	}
+	var err error
+	if q.Network, err = p.requestNetwork(e); err != nil {
+		return q, err
+	}
 	if len(e.Roots) == 0 {
 		return q, nil
 	}
@@ -81,4 +86,19 @@ func (p Policy) request(e wire.ExecParams) (Policy, error) {
 		q.Roots = append(q.Roots, root)
 	}
 	return q, nil
+}
+
+// requestNetwork is the network that e asks for. Full access has the machine's whatever the owner says of those in
+// a sandbox, and nothing else can be had with it.
+func (p Policy) requestNetwork(e wire.ExecParams) (Network, error) {
+	if e.Sandbox != wire.SandboxFullAccess {
+		return p.Network.request(e.Network)
+	}
+	switch {
+	case e.Network.Mode == wire.NetworkNone || e.Network.Mode == wire.NetworkAllowList:
+		return Network{}, wire.Errorf(wire.CodeBadRequest, "full access has the machine's network: ask for a sandbox, or leave the network out")
+	case p.Sandbox == wire.SandboxFullAccess:
+		return Network{Mode: wire.NetworkHost}, nil
+	}
+	return p.Network.request(e.Network) // it is going to have a sandbox
 }

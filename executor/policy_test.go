@@ -21,7 +21,7 @@ func TestMeetIsNeverWiderThanEitherPolicy(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	paths := []string{"/", "/w", "/w/a", "/w/a/b", "/w2", "/x", "/x/y", "/x/y/z", "/wa", "/w/.git", "/w/.git/hooks", "/w/a/.git", "/.git"}
 	random := func() Policy {
-		p := Policy{Sandbox: wire.SandboxMode(r.IntN(4)), View: wire.View(r.IntN(3)), Limits: wire.Limits{Memory: r.Uint64N(3), Output: r.Uint64N(3)}}
+		p := Policy{Sandbox: wire.SandboxMode(r.IntN(4)), View: wire.View(r.IntN(3)), Limits: wire.Limits{Memory: r.Uint64N(3), Output: r.Uint64N(3)}, Network: randomNetwork(t, r)}
 		for range r.IntN(4) {
 			p.addRoot(paths[r.IntN(len(paths))])
 		}
@@ -38,6 +38,11 @@ func TestMeetIsNeverWiderThanEitherPolicy(t *testing.T) {
 		}
 		if m.Limits != a.Limits.Meet(b.Limits) {
 			t.Fatalf("limits of %+v and %+v are %+v", a, b, m.Limits)
+		}
+		for _, host := range networkHosts {
+			if m.Network.reaches(host) && !(a.Network.reaches(host) && b.Network.reaches(host)) {
+				t.Fatalf("%+v and %+v meet in %+v, which reaches %s", a.Network, b.Network, m.Network, host)
+			}
 		}
 		for _, p := range paths {
 			if m.allows(p) != (a.allows(p) && b.allows(p)) {

@@ -1,12 +1,15 @@
 package executor
 
 import (
+	"net/netip"
 	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/sandbox"
+	"github.com/postern-relay/postern/sandbox/egress"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -25,8 +28,11 @@ func (c *LocalConfig) prepare(r keys.Rights, p wire.ExecParams) (Spec, time.Dura
 		Policy: most.Meet(wanted),
 		Argv:   p.Argv, Arg0: p.Arg0, Dir: p.Dir, Umask: p.Umask,
 		Stdin: p.Stdin, TTY: p.TTY, Merge: p.Merge,
-		Env: c.environ(p),
 	}
+	if s.Policy.Sandbox == wire.SandboxFullAccess {
+		s.Policy.Network = Network{Mode: wire.NetworkHost}
+	}
+	s.Env = c.environ(p, s.Policy.Network)
 	if s.Dir == "" && len(s.Policy.Roots) > 0 {
 		s.Dir = s.Policy.Roots[0]
 	}
@@ -59,10 +65,10 @@ func (c *LocalConfig) limits(r keys.Rights) wire.SessionLimits {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environ is what the command gets: inherited as asked, less what is excluded, then what
+// environ is what the command gets: inherited as asked, less what is excluded, then where the proxy is, then what
 // the request sets. Of two values the last wins. HOME, USER and their like are the
 // runner's, since they depend on who the command runs as.
-func (c *LocalConfig) environ(p wire.ExecParams) []string {
+func (c *LocalConfig) environ(p wire.ExecParams, n Network) []string {
 	e := newEnvironment()
 	if p.Inherit != wire.InheritNone {
 		for _, kv := range c.Environ {
@@ -72,6 +78,11 @@ func (c *LocalConfig) environ(p wire.ExecParams) []string {
 		}
 		if _, ok := e.at["PATH"]; !ok {
 			e.set("PATH=" + defaultPath)
+		}
+	}
+	if n.Mode == wire.NetworkAllowList {
+		for _, kv := range egress.Environ(netip.MustParseAddrPort(sandbox.ProxyAddress)) {
+			e.set(kv)
 		}
 	}
 	for _, kv := range p.Env {

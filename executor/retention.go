@@ -172,7 +172,7 @@ func (e *entry) kept() bool { return !e.Forgotten && e.Outcome != nil && e.Outco
 func (e *entry) info() wire.ExecInfo {
 	i := wire.ExecInfo{
 		ID: e.ID, Owner: e.Principal, Command: e.command, Started: time.UnixMilli(e.Unix), Sandbox: e.Sandbox, Roots: e.Roots, View: e.View,
-		Limits: e.Limits, Grace: e.Grace, TTY: e.TTY, Detach: e.Detach, OnFull: e.OnFull,
+		Network: e.network, Limits: e.Limits, Grace: e.Grace, TTY: e.TTY, Detach: e.Detach, OnFull: e.OnFull,
 	}
 	if o := e.Outcome; o != nil {
 		i.Ended, i.Exit, i.Last = time.UnixMilli(o.Unix), o.Status, o.Last

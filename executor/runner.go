@@ -39,6 +39,9 @@ type Running interface {
 	Resize(wire.WinSize) error
 	// Wait returns when the main process has ended and everything else in the sandbox with it.
 	Wait() Ended
+	// Denials are what the sandbox has refused, as far as that can be proven, for after Wait. Output is the last of what a
+	// command printed that has failed: what it complains of counts where the policy says the same.
+	Denials(output []byte) []wire.Denial
 }
 
 // OutputPipe is the reading end of one stream of output.

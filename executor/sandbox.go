@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/postern-relay/postern/sandbox"
+	"github.com/postern-relay/postern/sandbox/egress"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -20,15 +22,34 @@ import (
 // wire's modes and codes meet the sandbox's.
 type sandboxRunner struct {
 	launcher *sandbox.Launcher
+	proxies  proxies
 }
 
-// NewSandboxRunner is the Runner of the product. The launcher stays the caller's.
-func NewSandboxRunner(l *sandbox.Launcher) Runner { return &sandboxRunner{l} }
+// NewSandboxRunner is the Runner of the product. The launcher stays the caller's. Commands with an allow-list reach hosts of
+// the public Internet, and in the permitted networks, such as that of a registry beside this machine.
+func NewSandboxRunner(l *sandbox.Launcher, permit ...netip.Prefix) Runner {
+	return &sandboxRunner{launcher: l, proxies: proxies{permit: permit}}
+}
 
 var sandboxModes = map[wire.SandboxMode]sandbox.Mode{
 	wire.SandboxReadOnly:       sandbox.ReadOnly,
 	wire.SandboxWorkspaceWrite: sandbox.WorkspaceWrite,
 	wire.SandboxFullAccess:     sandbox.FullAccess,
+}
+
+var networkModes = map[wire.NetworkMode]sandbox.NetworkMode{
+	wire.NetworkNone:      sandbox.NetworkNone,
+	wire.NetworkAllowList: sandbox.NetworkProxy,
+	wire.NetworkHost:      sandbox.NetworkHost,
+}
+
+// sandboxNetwork is n for the sandbox, where those share a network whose whole request is the same.
+func sandboxNetwork(n Network) sandbox.Network {
+	s := sandbox.Network{Mode: networkModes[n.Mode], Session: n.Session}
+	if n.Session != "" {
+		s.Session += "\x00" + n.Rules.String()
+	}
+	return s
 }
 
 // sandboxLimits are those that the sandbox enforces; time and output are the executor's own.
@@ -44,7 +65,7 @@ func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	cmd := sandbox.Command{Argv: s.Argv, Arg0: s.Arg0, Env: s.Env, Dir: s.Dir, Umask: int(s.Umask)}
 	policy := sandbox.Policy{
 		Mode: sandboxModes[s.Policy.Sandbox], Roots: s.Policy.Roots, View: sandbox.ViewMinimal, TmpBytes: int64(min(s.Policy.Limits.Tmp, 1<<62)),
-		Limits: sandboxLimits(s.Policy.Limits),
+		Limits: sandboxLimits(s.Policy.Limits), Network: sandboxNetwork(s.Policy.Network),
 	}
 	if s.Policy.View == wire.ViewFull {
 		policy.View = sandbox.ViewFull
@@ -57,15 +78,25 @@ func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	}
 	proc, err := r.launcher.Start(ctx, policy, cmd)
 	for _, f := range []*os.File{cmd.Stdin, cmd.Stdout, cmd.Stderr} {
-		if f != nil && (f != cmd.Stderr || !s.Merge) {
-			f.Close() // the command has them now
+		if f != nil {
+			f.Close() // the command has them now; a merged one is closed twice, which is harmless
 		}
 	}
 	if err != nil {
 		p.closeOurs()
 		return nil, startError(s, err)
 	}
-	p.proc = proc
+	p.proc, p.rules, p.leaveProxy = proc, s.Policy.Network.Rules, func() {}
+	if l := proc.Listener(); l != nil {
+		if p.refused, p.leaveProxy, err = r.proxies.use(l, s.Policy.Network.Rules); err != nil {
+			_ = proc.Kill()
+			p.closeOurs()
+			if tty := proc.TTY(); tty != nil {
+				tty.Close()
+			}
+			return nil, wire.Errorf(wire.CodeInternal, "no proxy for the command, which was ended: %v", err)
+		}
+	}
 	if s.TTY != nil {
 		p.tty = proc.TTY()
 		if s.Stdin {
@@ -82,6 +113,10 @@ type sandboxProcess struct {
 	stdin   io.WriteCloser
 	outputs []OutputPipe
 	tty     *os.File
+
+	rules      egress.Rules
+	refused    *egress.Record // by the proxy; nil: there is none
+	leaveProxy func()
 }
 
 // makePipes gives the command pipes as asked for: no stdin means the null device.
@@ -158,6 +193,7 @@ func (p *sandboxProcess) Resize(size wire.WinSize) error {
 
 func (p *sandboxProcess) Wait() Ended {
 	r, err := p.proc.Wait()
+	p.leaveProxy()
 	e := Ended{Strays: r.Strays, Hit: limitsHit(r.Hit)}
 	switch {
 	case err != nil: // the init is gone without a word: everything in the sandbox went with it

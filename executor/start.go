@@ -140,6 +140,9 @@ func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParam
 	if err != nil {
 		return nil, t.refuse(err)
 	}
+	if spec.Policy.Network.Session != "" { // nobody shares a network with another principal
+		spec.Policy.Network.Session = e.Principal + "\x00" + spec.Policy.Network.Session
+	}
 	if err := t.record(e, p, spec, grace); err != nil {
 		return nil, t.refuse(err)
 	}
@@ -175,6 +178,8 @@ func (t *table) record(e *entry, p wire.ExecParams, spec Spec, grace time.Durati
 	e.Unix = time.Now().UnixMilli()
 	e.Sandbox, e.Roots, e.View, e.Limits = spec.Policy.Sandbox, spec.Policy.Roots, spec.Policy.View, spec.Policy.Limits
 	e.Grace, e.TTY, e.Detach, e.OnFull = grace, spec.TTY != nil, p.Detach, p.OnFull
+	e.network = spec.Policy.Network.Wire()
+	e.network.Session = p.Network.Session
 	e.LogEpoch, e.command = wire.ID(wire.NewExecID()), commandText(p.Argv)
 	e.Uptime = t.uptime().Milliseconds()
 	start := e.Start

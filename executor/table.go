@@ -50,12 +50,13 @@ type table struct {
 type entry struct {
 	journal.Entry
 	ready   chan struct{}
-	refused error      // the start was not even recorded; the entry is gone from the table
-	failure error      // in the words of this process; set before ready is closed
-	exec    *execution // while it runs or is read; without files, as long as its result is kept
-	users   int        // of exec
-	command string     // for lists; only of this process's own
-	taken   bool       // its controller has acknowledged everything
+	refused error        // the start was not even recorded; the entry is gone from the table
+	failure error        // in the words of this process; set before ready is closed
+	exec    *execution   // while it runs or is read; without files, as long as its result is kept
+	users   int          // of exec
+	command string       // for lists; only of this process's own
+	network wire.Network // as told to who is in control; only of this process's own
+	taken   bool         // its controller has acknowledged everything
 }
 
 func (e *entry) key() journal.Key { return journal.Key{Principal: e.Principal, ID: e.ID} }

@@ -165,7 +165,7 @@ func (c *conversation) sendOutput(ctx context.Context, sent execlog.Position) (n
 	if err := c.sendReplies(); err != nil {
 		return sent, false, err
 	}
-	if err := c.conn.Send(&wire.Exit{Seq: r.Next, Status: *r.Exit}); err != nil {
+	if err := c.conn.Send(wire.NewExit(r.Next, *r.Exit)); err != nil {
 		return sent, false, err
 	}
 	return next, true, c.conn.CloseWrite()

@@ -129,6 +129,9 @@ type ExecParams struct {
 	// all of the executor's. They narrow what may be written, Dir never widens it.
 	Roots []string
 	View  View // zero: ViewFull
+	// Network is what the command reaches; zero: nothing but its own loopback, with SandboxFullAccess what the machine
+	// reaches. A network that is wider than the executor or the client's line allows is refused.
+	Network Network
 	// Limits are met with the executor's: the tighter one counts.
 	Limits Limits
 	// Timeout ends the command on the executor's clock, whatever happens to the client.
@@ -192,7 +195,8 @@ type ExecInfo struct {
 	Sandbox  SandboxMode // what is in force, never wider than what was asked for
 	Roots    []string    // the workspaces, as the view shows them
 	View     View
-	Limits   Limits // in force, zero where there is none
+	Network  Network // in force
+	Limits   Limits  // in force, zero where there is none
 	Grace    time.Duration
 	TTY      bool
 	Attached bool        // a controller is connected

@@ -1,6 +1,9 @@
 package wire
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // ExitStatus says how a command ended. Exactly one of Code and Signal counts: Signal
 // is empty when the command exited by itself.
@@ -15,6 +18,15 @@ type ExitStatus struct {
 	Strays uint32 `cbor:"5,keyasint,omitempty"`
 	// Hit are the limits that the command ran into, whether or not they ended it.
 	Hit LimitSet `cbor:"6,keyasint,omitempty"`
+	// Denials is what the sandbox refused to the command, as far as that is known, at most MaxDenials. It need not be why the command
+	// ended as it did, nor be all. It travels beside the status, and an executor that was restarted has forgotten it.
+	Denials []Denial `cbor:"-"`
+}
+
+// Equal reports whether both say the same.
+func (e ExitStatus) Equal(other ExitStatus) bool {
+	return e.Code == other.Code && e.Signal == other.Signal && e.Cause == other.Cause && e.PipesHeld == other.PipesHeld &&
+		e.Strays == other.Strays && e.Hit == other.Hit && slices.Equal(e.Denials, other.Denials)
 }
 
 // Success reports whether the command ran to its end and returned zero.

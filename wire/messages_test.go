@@ -46,13 +46,14 @@ func samples() []sample {
 				Stdin: true, TTY: &WinSize{Rows: 24, Cols: 65535}, Merge: true, Sandbox: SandboxFullAccess, TimeoutMillis: 1 << 32, KillAfterMillis: 24, GraceMillis: &grace,
 				Limits: &Limits{Memory: 1 << 30, Processes: 100, CPUMilli: 1500, CPUMillis: 60000, FileSize: 1, OpenFiles: 64, Output: 1 << 20, Tmp: 2},
 				Roots:  []cbor.ByteString{"/w/\xff"}, View: ViewMinimal, OnFull: OnFullDrop, Detach: true,
+				Network: &Network{Mode: NetworkAllowList, Allow: []string{"a.example:443", "b.example"}, Session: "dév"},
 			},
 			refMap{
 				1: 1, 2: 30000, 3: exec[:], 4: instance[:], 5: uint64(most), 6: epoch[:],
 				7: refArray{[]byte("sh"), []byte{}, []byte("\xff\xfe"), []byte("a b")}, 8: []byte("-sh"), 9: []byte("/src/\xe9"),
 				10: refArray{[]byte("A="), []byte("B=\xff=1")}, 11: 3, 12: refArray{"AWS_*", "é"}, 13: 511, 14: true, 15: refArray{24, 65535}, 16: true, 17: 3,
 				18: 1 << 32, 19: 24, 20: 1500, 23: 2, 24: true, 25: refMap{1: 1 << 30, 2: 100, 3: 1500, 4: 60000, 5: 1, 6: 64, 7: 1 << 20, 8: 2},
-				26: refArray{[]byte("/w/\xff")}, 27: 2,
+				26: refArray{[]byte("/w/\xff")}, 27: 2, 28: refMap{1: 2, 2: refArray{"a.example:443", "b.example"}, 3: "dév"},
 			},
 			nil,
 		},
@@ -98,11 +99,11 @@ func samples() []sample {
 			"started full", &Started{
 				ID: exec, LogEpoch: epoch, Generation: 2, Window: OutputWindow, InputLimit: InputQueue, InputOffset: InputQueue, Sandbox: SandboxFullAccess,
 				Roots: []cbor.ByteString{"/w\xff", "/x"}, GraceMillis: 120000, Unix: -1, TTY: true, InputClosed: true,
-				Limits: &Limits{Memory: 1 << 20}, View: ViewFull, Last: most, Owner: "as=ci", Detach: true, OnFull: OnFullBlock,
+				Limits: &Limits{Memory: 1 << 20}, View: ViewFull, Last: most, Owner: "as=ci", Detach: true, OnFull: OnFullBlock, Network: &Network{Mode: NetworkHost},
 			},
 			refMap{
 				1: 32, 2: exec[:], 3: epoch[:], 4: 2, 5: 4 << 20, 6: 1 << 20, 7: 1 << 20, 8: 3, 9: refArray{[]byte("/w\xff"), []byte("/x")},
-				10: 120000, 11: -1, 12: true, 13: true, 14: refMap{1: 1 << 20}, 15: 1, 16: uint64(most), 17: "as=ci", 18: true, 19: 1,
+				10: 120000, 11: -1, 12: true, 13: true, 14: refMap{1: 1 << 20}, 15: 1, 16: uint64(most), 17: "as=ci", 18: true, 19: 1, 20: refMap{1: 3},
 			},
 			nil,
 		},
@@ -113,6 +114,16 @@ func samples() []sample {
 		{
 			"exit by a signal", &Exit{Seq: 24, Status: ExitStatus{Signal: "KILL", Cause: CauseOOM, PipesHeld: true, Strays: 70000, Hit: LimitMemory | LimitOutput}},
 			refMap{1: 35, 2: 24, 3: refMap{1: 0, 2: "KILL", 3: 4, 4: true, 5: 70000, 6: 17}},
+			nil,
+		},
+		{
+			"exit with denials", NewExit(2, ExitStatus{Code: 1, Cause: CauseExited, Denials: []Denial{
+				{Kind: DenialFilesystem, Op: "write", Subject: "/etc/hosts", Rule: "outside", Evidence: EvidencePolicy, Count: 2},
+				{Kind: DenialSyscall, Op: "unshare", Rule: "never", Evidence: EvidenceKernel},
+			}}),
+			refMap{1: 35, 2: 2, 3: refMap{1: 1, 3: 1}, 4: refArray{
+				refMap{1: 1, 2: "write", 3: "/etc/hosts", 4: "outside", 5: 3, 6: 2}, refMap{1: 3, 2: "unshare", 4: "never", 5: 1},
+			}},
 			nil,
 		},
 		{"exit with a code", &Exit{Seq: 24, Status: ExitStatus{Code: 255, Cause: CauseTimedOut}}, refMap{1: 35, 2: 24, 3: refMap{1: 255, 3: 3}}, nil},

@@ -197,7 +197,25 @@ func (m *GapMessage) check() error {
 type Exit struct {
 	Seq    uint64     `cbor:"2,keyasint"`
 	Status ExitStatus `cbor:"3,keyasint"`
-	// Key 4 (denials) is reserved.
+	// Denials are those of Status, which has none on the wire.
+	Denials []Denial `cbor:"4,keyasint,omitempty"`
+}
+
+// NewExit is a status as a message.
+func NewExit(seq uint64, status ExitStatus) *Exit {
+	m := &Exit{Seq: seq, Status: status, Denials: status.Denials}
+	m.Status.Denials = nil
+	if len(m.Denials) > MaxDenials {
+		m.Denials = m.Denials[:MaxDenials]
+	}
+	return m
+}
+
+// Ended is the inverse of NewExit.
+func (m *Exit) Ended() *ExitStatus {
+	status := m.Status
+	status.Denials = m.Denials
+	return &status
 }
 
 // Type is TypeExit.
@@ -206,6 +224,14 @@ func (*Exit) Type() Type { return TypeExit }
 func (m *Exit) check() error {
 	if m.Seq == 0 {
 		return errors.New("no sequence number")
+	}
+	if len(m.Denials) > MaxDenials {
+		return errors.New("too many denials")
+	}
+	for i := range m.Denials {
+		if err := m.Denials[i].check(); err != nil {
+			return err
+		}
 	}
 	return checkExit(&m.Status)
 }

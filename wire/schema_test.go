@@ -176,7 +176,7 @@ func TestSchemaAndStructsHaveTheSameKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []any{ExitStatus{}, ListItem{}, SessionLimits{}, HopLimits{}, Limits{}, JoinProof{}} {
+	for _, v := range []any{ExitStatus{}, ListItem{}, SessionLimits{}, HopLimits{}, Limits{}, JoinProof{}, Network{}, Denial{}} {
 		checkStruct(t, s, reflect.TypeOf(v), false)
 		seen[ruleName(reflect.TypeOf(v).Name())] = true
 	}

@@ -39,6 +39,8 @@ type Start struct {
 	Limits *Limits           `cbor:"25,keyasint,omitempty"`
 	Roots  []cbor.ByteString `cbor:"26,keyasint,omitempty"`
 	View   View              `cbor:"27,keyasint,omitempty"`
+	// Network is absent where nothing is asked for, which is none.
+	Network *Network `cbor:"28,keyasint,omitempty"`
 }
 
 // Type is TypeStart.
@@ -63,6 +65,9 @@ func (m *Start) check() error {
 	}
 	if m.View != 0 && !m.View.valid() {
 		return errors.New("unknown view")
+	}
+	if err := m.Network.check(); err != nil {
+		return err
 	}
 	if m.OnFull > OnFullDrop {
 		return errors.New("unknown choice for a full log")
@@ -97,7 +102,7 @@ func NewStart(p ExecParams) *Start {
 	if m.Sandbox == 0 {
 		m.Sandbox = SandboxWorkspaceWrite
 	}
-	m.Roots, m.View = byteStrings(p.Roots), p.View
+	m.Roots, m.View, m.Network = byteStrings(p.Roots), p.View, p.Network.pointer()
 	if m.OnFull, m.Detach = p.OnFull, p.Detach; m.OnFull == 0 {
 		if m.OnFull = OnFullBlock; m.Detach {
 			m.OnFull = OnFullDrop
@@ -121,7 +126,7 @@ func (m *Start) Params() ExecParams {
 		Stdin: m.Stdin, TTY: m.TTY, Merge: m.Merge, Sandbox: m.Sandbox,
 		Timeout: millis(m.TimeoutMillis), KillAfter: millis(m.KillAfterMillis),
 	}
-	p.Roots, p.View = plainStrings(m.Roots), m.View
+	p.Roots, p.View, p.Network = plainStrings(m.Roots), m.View, m.Network.value()
 	p.OnFull, p.Detach = m.OnFull, m.Detach
 	if m.Limits != nil {
 		p.Limits = *m.Limits
@@ -200,6 +205,7 @@ type Started struct {
 	Owner       string            `cbor:"17,keyasint,omitempty"` // the exec's principal
 	Detach      bool              `cbor:"18,keyasint,omitempty"`
 	OnFull      OnFull            `cbor:"19,keyasint,omitempty"` // in force
+	Network     *Network          `cbor:"20,keyasint,omitempty"` // in force; absent: the executor is too old to say
 }
 
 // Type is TypeStarted.
@@ -222,6 +228,9 @@ func (m *Started) check() error {
 	case m.OnFull > OnFullDrop:
 		return errors.New("unknown choice for a full log")
 	}
+	if err := m.Network.check(); err != nil {
+		return err
+	}
 	return checkOwner(m.Owner)
 }
 
@@ -230,7 +239,7 @@ func (m *Started) Info() ExecInfo {
 	i := ExecInfo{
 		ID: m.ID, Started: time.UnixMilli(m.Unix), Sandbox: m.Sandbox, Roots: plainStrings(m.Roots),
 		View: m.View, Grace: millis(m.GraceMillis), TTY: m.TTY, Attached: true,
-		Owner: m.Owner, Detach: m.Detach, OnFull: m.OnFull, Last: m.Last, Input: m.InputOffset,
+		Owner: m.Owner, Detach: m.Detach, OnFull: m.OnFull, Last: m.Last, Input: m.InputOffset, Network: m.Network.value(),
 	}
 	if m.Limits != nil {
 		i.Limits = *m.Limits
@@ -243,6 +252,7 @@ func (m *Started) SetInfo(i ExecInfo) {
 	m.ID, m.Unix, m.Sandbox, m.Roots = i.ID, i.Started.UnixMilli(), i.Sandbox, byteStrings(i.Roots)
 	m.GraceMillis, m.TTY, m.View = toMillis(i.Grace), i.TTY, i.View
 	m.Owner, m.Detach, m.OnFull, m.Last, m.InputOffset = i.Owner, i.Detach, i.OnFull, i.Last, i.Input
+	m.Network = i.Network.pointer()
 	if i.Limits != (Limits{}) {
 		m.Limits = &i.Limits
 	}
@@ -271,9 +281,11 @@ func plainStrings(in []cbor.ByteString) []string {
 }
 
 // cutText shortens a text for people to MaxText bytes of valid UTF-8.
-func cutText(s string) string {
-	if len(s) > MaxText {
-		s = s[:MaxText]
+func cutText(s string) string { return cutTo(s, MaxText) }
+
+func cutTo(s string, most int) string {
+	if len(s) > most {
+		s = s[:most]
 	}
 	return strings.ToValidUTF8(s, "?")
 }

@@ -11,6 +11,7 @@ import (
 func newDev(std stdio) *cobra.Command {
 	var o devOptions
 	var mode string
+	var network networkFlags
 	var logs logFlags
 	cmd := &cobra.Command{
 		Use:   "dev --state DIR",
@@ -38,6 +39,9 @@ with "ready" is printed when a client can connect.`,
 			if o.max, err = wire.ParseSandboxMode(mode); err != nil {
 				return fmt.Errorf("--sandbox-max: %w", err)
 			}
+			if o.network, o.permit, err = network.get(); err != nil {
+				return err
+			}
 			n, err := openDev(o)
 			if err != nil {
 				return failf(exitFailed, "%v", err)
@@ -63,6 +67,7 @@ with "ready" is printed when a client can connect.`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:0", "UDP address of the relay; port 0 picks a free one")
 	f.StringArrayVar(&o.workspaces, "workspace", nil, "folder that commands may work in; default is DIR/workspace")
 	f.StringVar(&mode, "sandbox-max", "workspace-write", "the most a client may ask for: read-only, workspace-write or full-access")
+	network.add(f)
 	o.watched.add(f)
 	logs.add(cmd)
 	return cmd

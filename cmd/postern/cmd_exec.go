@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-relay/postern/client"
+	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/wire"
 )
 
@@ -24,6 +25,8 @@ type execFlags struct {
 	killAfter         time.Duration
 	roots             []string
 	view              string
+	network, session  string
+	networkGiven      bool
 	limits            limitFlags
 	explain           bool
 	id                string
@@ -70,6 +73,7 @@ written here.`,
 			}
 			o.idGiven = cmd.Flags().Changed("id") // an empty one is a variable that was not set
 			o.sandboxGiven = cmd.Flags().Changed("sandbox")
+			o.networkGiven = cmd.Flags().Changed("net")
 			o.graceGiven = cmd.Flags().Changed("grace")
 			if err := o.check(); err != nil {
 				return err
@@ -95,6 +99,8 @@ written here.`,
 	f.DurationVar(&o.grace, "grace", 0, "how long the command lives on when this client is gone (default: the executor's, 2m)")
 	f.StringArrayVar(&o.roots, "workspace", nil, "write only this workspace, or a folder in one; may be repeated")
 	f.StringVar(&o.view, "view", "full", "full, or minimal: only the system's folders and the workspaces")
+	f.StringVar(&o.network, "net", "none", "none, allow=HOST[:PORT],... (these hosts, by the executor's proxy) or host (the executor's own)")
+	f.StringVar(&o.session, "net-session", "", "share a network with your other commands that name the same session: one reaches what another serves")
 	f.BoolVar(&o.explain, "explain", false, "print the policy in force to stderr before the command's output")
 	o.limits.add(f)
 	f.StringVar(&o.id, "id", "", "id of the exec, 32 hexadecimal digits: the same command under the same id is started once")
@@ -139,8 +145,13 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 	case o.detach && o.graceGiven:
 		return wire.ExecParams{}, errors.New("--grace does not count with -d: use --timeout to bound the command")
 	}
+	network, err := o.net()
+	if err != nil {
+		return wire.ExecParams{}, err
+	}
 	p := wire.ExecParams{
-		Argv: argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
+		Network: network,
+		Argv:    argv, Dir: o.dir, Sandbox: mode, Roots: o.roots, View: view, Limits: limits,
 		Timeout: o.timeout, Grace: o.grace, KillAfter: o.killAfter, Detach: o.detach, Stdin: o.stdin,
 	}
 	if p.ID = wire.NewExecID(); o.idGiven {
@@ -166,6 +177,19 @@ func (o execFlags) params(argv []string) (wire.ExecParams, error) {
 		}
 	}
 	return p, nil
+}
+
+// net is the network to ask for: none that is named where nothing was said, since full access has one all the same.
+func (o execFlags) net() (wire.Network, error) {
+	if !o.networkGiven && o.session == "" {
+		return wire.Network{}, nil
+	}
+	n, err := executor.ParseNetwork(o.network, false)
+	if err != nil {
+		return wire.Network{}, fmt.Errorf("--net: %w", err)
+	}
+	n.Session = o.session
+	return n.Wire(), nil
 }
 
 // envEntry is K=V as it is, and K with the value it has here, or nothing where it has none.

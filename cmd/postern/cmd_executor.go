@@ -23,6 +23,7 @@ func newExecutor(std stdio) *cobra.Command {
 	o := executorOptions{}
 	var relayURL, mode, view string
 	var limits limitFlags
+	var network networkFlags
 	var logs logFlags
 	cmd := &cobra.Command{
 		Use:   "executor --state DIR [--join FILE | --relay URL --name NAME]",
@@ -84,6 +85,9 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			if o.view, err = wire.ParseView(view); err != nil {
 				return fmt.Errorf("--view-max: %w", err)
 			}
+			if o.network, o.permit, err = network.get(); err != nil {
+				return err
+			}
 			if o.limits, err = limits.get(); err != nil {
 				return err
 			}
@@ -124,6 +128,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 	f.StringArrayVar(&o.hide, "hide", nil, "folder or file that no command may see, besides keys, credentials and /run; may be repeated")
 	f.StringArrayVar(&o.readRoots, "read", nil, "folder that a minimal view shows too; may be repeated")
 	f.StringArrayVar(&o.sockets, "unix-socket", nil, "socket of this machine that commands may connect to; may be repeated")
+	network.add(f)
 	limits.add(f)
 	o.keep.add(f)
 	f.IntVar(&o.runAs, "run-as", 0, "uid and gid of commands where the executor is root; 0 picks one that nobody else has")

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
@@ -20,6 +22,8 @@ type devOptions struct {
 	listen     string
 	workspaces []string
 	max        wire.SandboxMode
+	network    executor.Network
+	permit     []netip.Prefix
 	watched    observation // of the relay
 	log        *slog.Logger
 }
@@ -73,7 +77,7 @@ func openDev(o devOptions) (_ *devNode, err error) {
 	var once sync.Once
 	n.executor, err = openExecutor(context.Background(), executorOptions{
 		relay: n.relay.url, name: devName, state: filepath.Join(dir, "executor"), workspaces: o.workspaces,
-		max: o.max, hide: []string{filepath.Join(dir, "relay"), n.home.path},
+		max: o.max, network: o.network, permit: o.permit, hide: []string{filepath.Join(dir, "relay"), n.home.path},
 		registered: func(wire.HopWelcome) { once.Do(func() { close(n.ready) }) },
 		log:        o.log, environment: os.Environ(),
 	})

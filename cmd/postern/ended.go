@@ -81,10 +81,21 @@ func (e ended) note() string {
 		return fmt.Sprintf("the command was ended: limit reached: %v", s.Hit)
 	case s.Hit != 0:
 		return fmt.Sprintf("the command ran into a limit: %v", s.Hit)
+	case len(s.Denials) > 0 && !s.Success():
+		return denialNote(s.Denials)
 	case s.PipesHeld:
 		return "something the command started still held its output: the end of it may be missing"
 	}
 	return ""
+}
+
+// denialNote is one sentence about what the sandbox refused; the first is the likeliest reason.
+func denialNote(all []wire.Denial) string {
+	text := "sandbox: " + oneLine(all[0].String())
+	if n := len(all) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more)", n)
+	}
+	return text
 }
 
 // explain adds what to do next to what went wrong.

@@ -65,10 +65,26 @@ type exitJSON struct {
 	Code   int    `json:"exit_code"`        // as a shell shows it: 128+n for signal n
 	Signal string `json:"signal,omitempty"` // without SIG
 	Cause  string `json:"cause"`
+	// Denials is what the sandbox refused, the likeliest reason of a failure first.
+	Denials []denialJSON `json:"denials,omitempty"`
+}
+
+// denialJSON is one thing that the sandbox refused.
+type denialJSON struct {
+	Kind     string `json:"kind"`              // filesystem, network, syscall, limit
+	Op       string `json:"op"`                // such as write, connect, or the name of a system call
+	Subject  string `json:"subject,omitempty"` // a path, host:port
+	Rule     string `json:"rule"`
+	Evidence string `json:"evidence"`        // kernel, proxy, policy-and-errno, maybe
+	Count    uint32 `json:"count,omitempty"` // if more than once
 }
 
 func newExitJSON(s wire.ExitStatus) exitJSON {
-	return exitJSON{s.ShellCode(), string(s.Signal), strings.ReplaceAll(s.Cause.String(), " ", "_")}
+	e := exitJSON{Code: s.ShellCode(), Signal: string(s.Signal), Cause: strings.ReplaceAll(s.Cause.String(), " ", "_")}
+	for _, d := range s.Denials {
+		e.Denials = append(e.Denials, denialJSON{d.Kind.String(), d.Op, d.Subject, d.Rule, d.Evidence.String(), d.Count})
+	}
+	return e
 }
 
 // actedJSON is the answer about one exec that something was asked for.

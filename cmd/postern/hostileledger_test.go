@@ -124,7 +124,7 @@ func (l *ledger) wantTruth(t *testing.T, token string, told wire.ExitStatus) {
 	switch {
 	case l.starts[token] == 0:
 		t.Errorf("%s never ran, and the client was told %+v", token, told)
-	case whole && told != really && told.Cause != wire.CauseTerminated: // which may have come too late
+	case whole && !told.Equal(really) && told.Cause != wire.CauseTerminated: // which may have come too late
 		t.Errorf("%s ended %+v, and the client was told %+v", token, really, told)
 	case !whole && told.Cause != wire.CauseTerminated && told.Cause != wire.CauseExecutorLost:
 		t.Errorf("%s was ended, and the client was told %+v", token, told)

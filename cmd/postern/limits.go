@@ -97,6 +97,9 @@ func explainPolicy(i wire.ExecInfo) string {
 	if i.View != 0 {
 		line("view", "%s", i.View)
 	}
+	if i.Network.Mode != 0 {
+		line("network", "%s", networkText(i.Network))
+	}
 	if i.Detach {
 		line("grace", "none: the command needs no client")
 	} else {
@@ -122,4 +125,16 @@ func explainPolicy(i wire.ExecInfo) string {
 		}
 	}
 	return b.String()
+}
+
+// networkText is a network in force, for people.
+func networkText(n wire.Network) string {
+	text := n.Mode.String()
+	if n.Mode == wire.NetworkAllowList {
+		text = "allow " + strings.Join(n.Allow, ",")
+	}
+	if n.Session != "" {
+		text += ", shared in session " + n.Session
+	}
+	return text
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -33,7 +34,9 @@ type executorOptions struct {
 	workspaces  []string
 	max         wire.SandboxMode
 	view        wire.View
-	limits      wire.Limits // of every command
+	network     executor.Network // the most of a command's
+	permit      []netip.Prefix   // networks that allowed hosts may be in
+	limits      wire.Limits      // of every command
 	keep        keepOptions
 	hide        []string // besides the state folder
 	reduced     bool
@@ -153,7 +156,7 @@ func openExecutor(ctx context.Context, o executorOptions) (_ *executorNode, err 
 	}
 	n.backend, err = executor.NewLocal(executor.LocalConfig{
 		Metrics: metrics,
-		Runner:  executor.NewSandboxRunner(n.launcher), Workspaces: roots, Max: o.max, View: o.view, Limits: o.limits,
+		Runner:  executor.NewSandboxRunner(n.launcher, o.permit...), Workspaces: roots, Max: o.max, View: o.view, Network: o.network, Limits: o.limits,
 		Environ: o.environment, Log: o.log,
 		State: n.state.path, Keep: o.keep.results, LogBytes: int64(o.keep.perExec), StoreBytes: int64(o.keep.total),
 		MaxExecs: o.keep.maxExecs, MaxAbsence: o.keep.maxAbsence,

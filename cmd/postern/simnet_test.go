@@ -163,7 +163,7 @@ func TestOutageLongerThanTheIdleTimeoutDetaches(t *testing.T) {
 		p.network.setDown(clientHost, false)
 		if again, err := p.remote.Attach(t.Context(), cmd.Process().ID(), wire.AttachOptions{Control: true}); err != nil {
 			t.Errorf("attach when the network is back: %v", err)
-		} else if got, err := again.Wait(t.Context()); err != nil || got != status {
+		} else if got, err := again.Wait(t.Context()); err != nil || !got.Equal(status) {
 			t.Errorf("the result is %+v, %v, want %+v", got, err, status)
 		}
 	})

@@ -175,7 +175,7 @@ func (s *stream) through(t *testing.T, happens func()) (losses int) {
 	close(s.input.stop)
 	<-ended
 	s.viewers.Wait()
-	if want := (wire.ExitStatus{Code: 7, Cause: wire.CauseExited}); err != nil || status != want {
+	if want := (wire.ExitStatus{Code: 7, Cause: wire.CauseExited}); err != nil || !status.Equal(want) {
 		t.Fatalf("ended %+v, %v, want %+v; %q", status, err, want, s.stderr.String())
 	}
 	if want := fmt.Sprintf("printed %d, took %d", s.out.size(), s.input.n); s.stderr.String() != want {

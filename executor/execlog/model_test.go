@@ -77,7 +77,7 @@ func (m *modelLog) readAll(from Position, limit int) (kept []uint64, err error) 
 			return nil, fmt.Errorf("%d bytes in %d chunks, limit %d", size, len(r.Chunks), limit)
 		}
 		if r.Exit != nil {
-			if m.exit == nil || *r.Exit != *m.exit || at != uint64(len(m.all)) && at != m.numbers() {
+			if m.exit == nil || !r.Exit.Equal(*m.exit) || at != uint64(len(m.all)) && at != m.numbers() {
 				return nil, fmt.Errorf("exit %+v after %d of %d", r.Exit, at, len(m.all))
 			}
 			at = m.numbers()

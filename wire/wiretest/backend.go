@@ -3,6 +3,7 @@ package wiretest
 import (
 	"context"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -164,7 +165,7 @@ func (r *row) wait(p wire.ExecProcess) wire.ExitStatus {
 
 func (r *row) equal(what string, got, want any) {
 	r.Helper()
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		r.Errorf("%s = %v, want %v", what, got, want)
 	}
 }

@@ -46,7 +46,7 @@ var readRows = []backendRow{
 		proc := r.start(sh("printf one; printf two >&2; exit 4"))
 		a := r.all(proc, 0)
 		b := r.all(proc, 0)
-		if len(a.Chunks) != 2 || len(b.Chunks) != 2 || a.Exit == nil || b.Exit == nil || *a.Exit != *b.Exit || a.Next != b.Next {
+		if len(a.Chunks) != 2 || len(b.Chunks) != 2 || a.Exit == nil || b.Exit == nil || !a.Exit.Equal(*b.Exit) || a.Next != b.Next {
 			r.Errorf("two reads from the start differ: %+v and %+v", a, b)
 		}
 		r.equal("exit code", a.Exit.Code, 4)

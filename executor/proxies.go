@@ -1,0 +1,72 @@
+package executor
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/postern-relay/postern/sandbox/egress"
+)
+
+// refusalsKept bounds what is remembered of one command's refused requests.
+const refusalsKept = 16
+
+// proxies serve the listeners of commands with an allow-list: one for each command, or for each network session, whose
+// commands share it. A proxy ends with its listener, which is the sandbox's to close.
+type proxies struct {
+	permit []netip.Prefix                                      // networks of the machine's own that commands may reach too
+	lookup func(context.Context, string) ([]netip.Addr, error) // nil: the system's
+
+	mu     sync.Mutex
+	shared map[net.Listener]*records
+}
+
+// records are those of the commands that use one proxy.
+type records struct {
+	mu  sync.Mutex
+	all map[*egress.Record]struct{}
+}
+
+func (r *records) add(d egress.Decision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for one := range r.all {
+		one.Add(d)
+	}
+}
+
+// use begins to serve a listener, unless another command of its session has, and keeps account of what is refused
+// until leave is called. Of a session nobody knows which command asked: each has what was refused while it ran.
+func (p *proxies) use(l net.Listener, rules egress.Rules) (record *egress.Record, leave func(), err error) {
+	record = egress.NewRecord(refusalsKept)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.shared[l]
+	if r == nil {
+		r = &records{all: make(map[*egress.Record]struct{})}
+		proxy, err := egress.New(egress.Options{Rules: rules, Permit: p.permit, Lookup: p.lookup, Decided: r.add})
+		if err != nil {
+			return nil, nil, err
+		}
+		if p.shared == nil {
+			p.shared = make(map[net.Listener]*records)
+		}
+		p.shared[l] = r
+		go func() {
+			_ = proxy.Serve(l) // its end is the listener's
+			proxy.Close()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.shared, l)
+		}()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[record] = struct{}{}
+	return record, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.all, record)
+	}, nil
+}
