@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// selfProgram is the program of whoever looks at it: of the init, and so of the daemon.
+const selfProgram = "/proc/self/exe"
+
 // lookPath finds a program as execvp does, in the PATH of the command's own
 // environment and from its working directory, which is already the current one.
 func lookPath(name string, env []string) (string, error) {

@@ -20,6 +20,7 @@ const (
 	roleSpawner = rolePrefix + "spawner" // starts inits for the daemon
 	roleSession = rolePrefix + "session" // starts the inits of one network session
 	roleHold    = rolePrefix + "hold"    // keeps a user namespace open for an ID-mapped mount
+	roleHelper  = rolePrefix + "helper-" // followed by the name of a registered function, which runs as a command
 	roleTry     = rolePrefix + "probe"   // tries one layer, for Probe
 )
 
@@ -35,16 +36,32 @@ const exitBroken = 125
 var initCalled bool
 
 // Init must be the first statement of main, and of TestMain, in every program that
-// uses this package; NewLauncher refuses to work otherwise. It says that the program
+// uses this package, but for RegisterHelper; NewLauncher refuses to work otherwise. It says that the program
 // may be started again, as one of the package's hidden helpers. Those never get as
 // far as main.
-func Init() { initCalled = true }
+//
+// It runs the helpers that were registered by then: those need packages that are initialized.
+func Init() {
+	initCalled = true
+	if len(os.Args) == 0 {
+		return
+	}
+	if name, ok := strings.CutPrefix(os.Args[0], roleHelper); ok {
+		if main := helpers[name]; main != nil {
+			os.Exit(main(os.Args[1:]))
+		}
+		os.Exit(exitBroken)
+	}
+}
 
 // A helper begins here, before packages that it has no use for are initialized:
 // in a large program they take longer than its own work.
 func init() {
 	if len(os.Args) == 0 || !strings.HasPrefix(os.Args[0], rolePrefix) {
 		return
+	}
+	if strings.HasPrefix(os.Args[0], roleHelper) {
+		return // Init knows it
 	}
 	runtime.LockOSThread()
 	switch os.Args[0] {

@@ -177,6 +177,12 @@ func (l *Launcher) make(p Policy) (*Process, error) {
 }
 
 func checkCommand(c Command) error {
+	if c.Helper != "" {
+		if helpers[c.Helper] == nil || c.Arg0 != "" {
+			return &CommandError{Op: "lookup", Path: c.Helper, Err: errors.New("no such helper, or one with another name")}
+		}
+		c.Argv = append([]string{c.Helper}, c.Argv...)
+	}
 	if len(c.Argv) == 0 {
 		return &CommandError{Op: "lookup", Err: errors.New("argv is empty")}
 	}
@@ -224,6 +230,9 @@ func (l *Launcher) runFor(p Policy, c Command) *run {
 		default:
 			r.dir = homeDir
 		}
+	}
+	if c.Helper != "" {
+		r.argv, r.arg0 = append([]string{selfProgram}, c.Argv...), roleHelper+c.Helper
 	}
 	if c.TTY != nil {
 		r.tty, r.rows, r.cols = true, c.TTY.Rows, c.TTY.Cols

@@ -16,6 +16,7 @@ import (
 const probeName = "sandbox-test-probe"
 
 func TestMain(m *testing.M) {
+	RegisterHelper("files", filesHelper)
 	Init()
 	if os.Args[0] == probeName {
 		probeMain(os.Args[1:])

@@ -127,6 +127,9 @@ type Command struct {
 	Argv []string
 	// Arg0, if not empty, replaces argv[0] as the process sees it.
 	Arg0 string
+	// Helper, if not empty, is what to run instead of a program: a function that was given to RegisterHelper. Argv
+	// are its arguments then, from the first on, and may be empty; Arg0 must be.
+	Helper string
 	// Env is the exact environment as KEY=value; of duplicates the last one wins.
 	// HOME, USER, LOGNAME, SHELL, PATH and LANG are added where the key is absent.
 	Env []string
