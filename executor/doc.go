@@ -36,12 +36,16 @@
 //  3. The key runs fewer commands than its max-execs, and the executor fewer than its own limit: else busy.
 //  4. A terminal, variables, and with command= words, argv[0], folder and file are what the line allows: else policy. What
 //     runs is the line's file, and max-time bounds the time limit.
-//  5. The sandbox, what it sees and may write, and the limits are the meet of owner, line and request. Below the machine's
-//     network and the full view there is always a sandbox.
+//  5. The sandbox, what it sees and may write, and the limits are the meet of owner, line and request; a network beyond
+//     owner or line is refused. Below the machine's network and the full view there is always a sandbox.
 //  6. Only then is the start recorded, and the command made.
 //
 // A line that is narrowed applies from the next Start on. One that is removed or expires ends its sessions and commands.
 // Callers without a key, which are this process itself, have no line.
+//
+// A command with an allow-list reaches the network through a proxy (package sandbox/egress) that this process runs for it alone, or for
+// its network session, on a listener inside the command's namespace. The proxy ends with that listener. When a command has failed, its
+// Exit says what the proxy and the sandbox have refused it.
 //
 // An execution outlives handles, conversations, sessions and connections. A conversation that ends
 // only detaches its handle; then the detach grace runs. When a command has ended its output

@@ -40,7 +40,7 @@
 //  1. daemon: policy, roots, protected names, ID-mapped mounts
 //  2. spawner: clone with all namespaces
 //  3. init, first life: not dumpable, every descriptor close-on-exec, its instructions
-//     from the daemon, loopback up
+//     from the daemon, loopback up and the daemon's listener handed out
 //  4. the whole tree cloned read-only, nosuid and nodev, and pivoted into; sources
 //     are taken from the old root by descriptor
 //  5. own /proc and /dev, masks, private /tmp, /var/tmp, /run and HOME, account
@@ -76,6 +76,26 @@
 // zero nothing is kept, and places are gone when Wait returns. BENCHMARKS.md has the
 // figures.
 //
+// # Network
+//
+// A command has a network namespace of its own, and under NetworkProxy the daemon listens in it: the init
+// opens the socket and hands it out, and a socket stays in its namespace. So whoever serves it (package egress) is the only way out, with
+// no bridge, no path and no secret in there. Under NetworkHost there is no such namespace. A network session is a network
+// and a user namespace that several commands share; what forks their inits lives in there (session_linux.go). The name
+// server of a command without a way out is an address without a route, so that look-ups fail at once and are counted.
+//
+// # What was refused
+//
+// Process.Denials tells why a command may have failed, from evidence: the kernel reports refused system calls to the daemon,
+// which answers each with the filter's own error (notify_linux.go); the init counts packets without a route; limits leave
+// their signs; and what a command complains of counts where the policy gives that error for that path (complaints_linux.go). DENIALS.md has
+// what is found and what is not. README.md says what to allow for which tool.
+//
+// # Helpers
+//
+// RegisterHelper makes a function of the daemon's program one that can run as a command: it is the seam for what the daemon
+// does to files on a client's behalf, within the client's own policy.
+//
 // # The reduced level
 //
 // A machine without user namespaces refuses to start anything. If its owner sets
@@ -97,7 +117,7 @@
 //
 // Writes reach the writable roots, /tmp, /var/tmp, /dev/shm and HOME only. The
 // protected names of each root do not change. Hidden paths are not readable. There
-// is no network but the own loopback. Other processes of the machine are neither
+// is no network but the own loopback, the daemon's listener if it was asked for, and that of a session. Other processes of the machine are neither
 // visible nor reachable. Nothing outlives the command, whatever it forks, and
 // nothing outlives the daemon. No set-uid or set-gid file can be made. FullAccess
 // promises only that nothing outlives the command, as long as the command does not
