@@ -170,7 +170,7 @@ func TestLostLogIsOneGapOfUnknownSizeAndTheExit(t *testing.T) {
 				}
 				status, err := cmd.Wait(t.Context())
 				wantCode(t, "Wait", err, wire.CodeUnknown)
-				if want := cause == wire.CauseExited; (status.Equal(end)) != want || want != (status.Cause != 0) {
+				if want := cause == wire.CauseExited; status.Equal(end) != want || want != (status.Cause != 0) {
 					t.Errorf("Wait: %+v, %v, want the status where it is known", status, err)
 				}
 			})
