@@ -30,6 +30,8 @@ type Config struct {
 	Interrupted func(Interruption)
 	// Observer is told what happens, for metrics. Nil: nobody is told.
 	Observer Observer
+	// Agent, if not nil, is asked for circuits and sessions before the Client connects by itself.
+	Agent Agent
 	// RelayKeyReplaced is told that the relay replaces its key, by the old key itself: it is the moment to pin
 	// next instead. The Client's later connections want next, and never the old one again. Told once
 	// for each pair, one after the other. Nil: nobody is told.
@@ -94,12 +96,43 @@ func (c *Client) Executor(key keys.PublicKey) *Remote {
 		r = NewRemote(RemoteConfig{
 			Key: c.cfg.Key, Executor: key, Software: c.cfg.Software, Clock: c.cfg.Clock,
 			Patience: c.cfg.Patience, Interrupted: c.cfg.Interrupted, Observer: c.cfg.Observer,
-			OpenCircuit:   func(ctx context.Context) (wire.Stream, error) { return c.link.openCircuit(ctx, key) },
+			OpenCircuit:   func(ctx context.Context) (wire.Stream, error) { return c.openCircuit(ctx, key) },
+			Borrow:        c.borrow(key),
 			OpenCircuitTo: c.link.openCircuit, Log: c.cfg.Log, ExecutorKeyReplaced: c.cfg.ExecutorKeyReplaced,
 		})
 		c.remotes[key] = r
 	}
 	return r
+}
+
+// openCircuit makes a stream through the agent, or, where there is none or it fails, over the own connection.
+func (c *Client) openCircuit(ctx context.Context, executor keys.PublicKey) (wire.Stream, error) {
+	if c.cfg.Agent != nil {
+		s, err := c.cfg.Agent.OpenCircuit(ctx, executor)
+		if err == nil {
+			return &circuit{Stream: s}, nil
+		}
+		c.cfg.Log.Debug("no circuit from the agent", "err", err)
+	}
+	return c.link.openCircuit(ctx, executor)
+}
+
+// borrow is RemoteConfig.Borrow for an executor; nil without an agent.
+func (c *Client) borrow(executor keys.PublicKey) func(context.Context, wire.ID) (Loan, error) {
+	if c.cfg.Agent == nil {
+		return nil
+	}
+	return func(ctx context.Context, not wire.ID) (Loan, error) { return c.cfg.Agent.Borrow(ctx, executor, not) }
+}
+
+// Circuit makes a stream to an executor for whoever speaks with it: the relay's answer comes first on it, then what the
+// executor says. The caller ends it.
+func (c *Client) Circuit(ctx context.Context, executor keys.PublicKey) (wire.Stream, error) {
+	s, err := c.link.openCircuit(ctx, executor)
+	if err != nil {
+		return nil, err
+	}
+	return s.(*circuit).Stream, nil
 }
 
 // Close ends the connection and every handle on it. Commands go on until their detach

@@ -22,9 +22,12 @@ type RemoteConfig struct {
 	// OpenCircuitTo is OpenCircuit to an executor with another key, by which a next key is asked itself. It
 	// must end with its context. Nil: no next key is looked at, and nobody is told of one.
 	OpenCircuitTo func(context.Context, keys.PublicKey) (wire.Stream, error)
-	Software      string
-	Log           *slog.Logger    // nil: nothing
-	Clock         noiseconn.Clock // nil: the boot clock
+	// Borrow is a session of another process, not the one with the given number. An error, or nil: the Remote founds
+	// its own.
+	Borrow   func(ctx context.Context, not wire.ID) (Loan, error)
+	Software string
+	Log      *slog.Logger    // nil: nothing
+	Clock    noiseconn.Clock // nil: the boot clock
 	// Patience is how long a handle tries to come back after it lost its link, and Start to
 	// get an answer after it sent its request, both counted from the loss on a clock that
 	// stands still while the machine sleeps. Zero: DefaultPatience. Negative: they do not try.
@@ -217,6 +220,16 @@ func (r *Remote) sessionOrTurn(ctx context.Context, fresh bool) (*session, func(
 			return nil, nil, context.Cause(ctx)
 		}
 	}
+}
+
+// forgotten is the session that the executor does not know any more, where that is why a fresh one is wanted.
+func (r *Remote) forgotten(fresh bool) wire.ID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !fresh || r.session == nil {
+		return wire.ID{}
+	}
+	return r.session.ID()
 }
 
 // renewInBackground replaces a session of some age while it still works. Should it fail, the

@@ -23,7 +23,7 @@ type session struct {
 // usable: a channel may still be opened, with some time to spare.
 func (s *session) usable() bool {
 	now := s.Clock()
-	return now < wire.SessionAge-time.Minute && now-s.used < wire.SessionIdle-time.Minute && s.Channels() < wire.SessionChannels-1
+	return now < wire.SessionAge-time.Minute && now-s.used < wire.SessionIdle-time.Minute && s.Left() > 0
 }
 
 // channel is an open conversation whose first message was sent.
@@ -78,6 +78,12 @@ func (r *Remote) tryOpen(ctx context.Context, fresh bool, make opening) (*channe
 	known, found, err := r.sessionOrTurn(ctx, fresh)
 	if err != nil {
 		return nil, nil, &errUnsent{err}
+	}
+	if known == nil {
+		if known = r.borrowed(ctx, r.forgotten(fresh)); known != nil {
+			found(known)
+			found = nil
+		}
 	}
 	stream, err := r.cfg.OpenCircuit(ctx)
 	if err != nil {

@@ -30,6 +30,7 @@ type Session struct {
 
 	mu      sync.Mutex
 	next    uint64 // client: the last number used
+	last    uint64 // client: the highest that it may use
 	highest uint64 // executor
 	used    [wire.SessionWindow / 64]uint64
 }
@@ -55,7 +56,7 @@ func foundSession(sec *secrets, clock Clock, at time.Duration, hello *wire.Hello
 	if err != nil {
 		return nil, err
 	}
-	return &Session{id: welcome.Session, peer: sec.peer, secret: [32]byte(k), founded: at, clock: clock}, nil
+	return &Session{id: welcome.Session, peer: sec.peer, secret: [32]byte(k), founded: at, clock: clock, last: wire.SessionChannels}, nil
 }
 
 // ID is the number that the executor gave it.
@@ -78,7 +79,7 @@ func (s *Session) Channels() uint64 {
 func (s *Session) take() (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.next >= wire.SessionChannels {
+	if s.next >= s.last {
 		return 0, wire.Errorf(wire.CodeNoChannel, "session has no channel numbers left")
 	}
 	s.next++
