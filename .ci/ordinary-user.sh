@@ -11,24 +11,37 @@ user_packages=(sandbox executor cmd/postern)
 stage_user() {
 	[[ $(id -u) == 0 ]] || die "the stage user changes the uid, which needs root"
 	[[ -e $work/root-results ]] || die "the stage user needs the results of the stage race: .ci/run race user"
-	local tree=$work/tree package
-	rm -rf "$tree" "$work/user" "$work/user-results"
+	rm -f "$work/user-results"
+	ordinary_tree
+	local package
+	for package in "${user_packages[@]}"; do
+		if have "$package"; then user_tests "$package"; fi
+	done
+}
+
+# ordinary_tree copies the source tree to where the ordinary user can read it, and gives him folders of his own.
+ordinary_tree() {
+	local tree=$work/tree
+	rm -rf "$tree" "$work/user"
 	mkdir -p "$tree"
 	printf '+ copy the source tree to %q\n' "$tree"
 	tar --exclude=./.git -cf - . | tar --no-same-owner -xf - -C "$tree"
 	chmod -R u=rwX,go=rX "$tree"
+	ordinary_folders
+	as_user "$tree" test -r go.mod || die "uid $user_id cannot read $tree: choose a TMPDIR that everybody can enter"
+}
+
+# ordinary_folders makes the ordinary user's TMPDIR and HOME, once.
+ordinary_folders() {
 	mkdir -p "$work/user/tmp"
 	chmod 0700 "$work/user/tmp"
 	chown -R "$user_id:$user_id" "$work/user"
+	[[ -z $user_home ]] || return 0
 	# Commands in a sandbox have a /tmp of their own: what tests show to them must lie elsewhere.
 	mkdir -p /srv
 	user_home=$(mktemp -d /srv/postern-ci.XXXXXX)
 	chmod 0755 "$user_home"
 	chown "$user_id:$user_id" "$user_home"
-	as_user "$tree" test -r go.mod || die "uid $user_id cannot read $tree: choose a TMPDIR that everybody can enter"
-	for package in "${user_packages[@]}"; do
-		if have "$package"; then user_tests "$package"; fi
-	done
 }
 
 # as_user runs a command in a folder as the ordinary user, with an environment of his own.
