@@ -70,7 +70,8 @@
 // Options.WarmIdle after the last Start, or until Close, instead of going with the
 // command. They are empty directories: git does not see them, git init fills .git in
 // place, and what is in them by then stays; but git clone into the workspace itself
-// wants it empty, and rmdir of a placeholder only costs the ready sandboxes. A file
+// wants it empty, go build takes an empty .git for a repository (README.md has the
+// remedy), and rmdir of a placeholder only costs the ready sandboxes. A file
 // system can be unmounted meanwhile, but its device stays busy until the sandboxes are
 // dropped, which the next Start, the idle time or Close does. With WarmPerPolicy below
 // zero nothing is kept, and places are gone when Wait returns. BENCHMARKS.md has the
