@@ -218,6 +218,9 @@ func (l *Launcher) runFor(p Policy, c Command) *run {
 	r := &run{argv: c.Argv, arg0: c.Arg0, env: l.id.environment(c.Env, full), dir: c.Dir, umask: c.Umask & 0o777, limits: p.Limits, full: full}
 	r.watched = !full && !l.opt.Reduced && p.Network.Mode != NetworkHost
 	r.shared = r.watched && p.Network.Session != ""
+	if !full && holdsGit(p) {
+		r.env = withoutStamps(r.env)
+	}
 	if c.Umask <= 0 {
 		r.umask = 0o022
 	}
