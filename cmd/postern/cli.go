@@ -127,7 +127,7 @@ a channel that the relay cannot read.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newExec(std), newAttach(std), newPs(std), newLogs(std), newWait(std), newKill(std), newRm(std), newDemo(std), newDev(std), newRelay(std), newExecutor(std),
-		newToken(std), newExecutors(std), newKnown(std), newTenant(std), newKeygen(std), newPubkey(std), newSandbox(std), newVersion(std),
+		newAgent(std), newToken(std), newExecutors(std), newKnown(std), newTenant(std), newKeygen(std), newPubkey(std), newSandbox(std), newVersion(std),
 	)
 	return root
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/executor"
@@ -17,8 +18,8 @@ import (
 	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-// The suite runs on the local backend, on a remote one over an in-memory stream, and on a
-// remote one through a real relay on loopback. No row may be missing anywhere.
+// The suite runs on the local backend, on a remote one over an in-memory stream, on a remote one
+// through a real relay on loopback, and on one that uses an agent in front of that. No row may be missing anywhere.
 func TestEveryBackendConformsToTheSameSuite(t *testing.T) {
 	rows := make(map[string]int)
 	t.Run("local", func(t *testing.T) {
@@ -39,7 +40,13 @@ func TestEveryBackendConformsToTheSameSuite(t *testing.T) {
 			return throughRelay(t, b), wiretest.BackendOptions{Workspace: w, Dir: w}
 		})
 	})
-	if rows["local"] == 0 || rows["memory"] != rows["local"] || rows["relay"] != rows["local"] {
+	t.Run("agent", func(t *testing.T) {
+		rows["agent"] = wiretest.TestBackend(t, func(t *testing.T) (wire.ExecBackend, wiretest.BackendOptions) {
+			b, w := newBackend(t)
+			return throughAgent(t, b), wiretest.BackendOptions{Workspace: w, Dir: w}
+		})
+	})
+	if rows["local"] == 0 || rows["memory"] != rows["local"] || rows["relay"] != rows["local"] || rows["agent"] != rows["local"] {
 		t.Errorf("rows that passed: %v, want the same number everywhere", rows)
 	}
 }
@@ -116,19 +123,44 @@ func overMemory(t *testing.T, b *executor.Local) *client.Remote {
 // throughRelay connects them through a relay on loopback.
 func throughRelay(t *testing.T, b *executor.Local) *client.Remote {
 	t.Helper()
+	it := newRegistered(t, b)
+	c, err := client.New(client.Config{Key: it.client, Relay: it.url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.Executor(it.executor)
+}
+
+// registered is an executor at a relay, and a client that both admit.
+type registered struct {
+	relay    *relaytest.Relay
+	url      keys.RelayURL
+	client   *keys.PrivateKey
+	executor keys.PublicKey
+}
+
+func newRegistered(t *testing.T, b *executor.Local) registered {
+	t.Helper()
 	r := relaytest.Start(t)
 	me, it := r.NewPeer(keys.Client), r.NewPeer(keys.Executor)
 	url, err := keys.ParseRelayURL(r.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	registered := make(chan struct{}, 8)
+	there := make(chan struct{}, 8)
 	e, err := executor.New(executor.Config{
 		Key: it, Name: "it", Relay: url.Key, Clients: admitting(t, me.Public()), Backend: b,
 		Dial: func(ctx context.Context) (wire.Transport, error) {
 			return quicconn.Dial(ctx, url.Address(), quicconn.Options{Role: wire.RoleExecutor})
 		},
-		Registered: func(wire.HopWelcome) { registered <- struct{}{} },
+		Registered: func(wire.HopWelcome) {
+			select {
+			case there <- struct{}{}:
+			default:
+			}
+		},
+		Backoff: quicconn.Backoff{Base: 20 * time.Millisecond, Settled: time.Millisecond},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,19 +168,14 @@ func throughRelay(t *testing.T, b *executor.Local) *client.Remote {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { e.Run(ctx) })
-	c, err := client.New(client.Config{Key: me, Relay: url})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		c.Close()
 		cancel()
 		running.Wait()
 	})
 	select {
-	case <-registered:
+	case <-there:
 	case <-t.Context().Done():
 		t.Fatal("the executor does not get registered")
 	}
-	return c.Executor(it.Public())
+	return registered{r, url, me, it.Public()}
 }

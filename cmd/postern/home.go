@@ -106,10 +106,12 @@ func onExecutor(alias string, do func(client.Environment) error, tune ...func(*c
 	if err != nil {
 		return failf(exitRefused, "%v", err)
 	}
-	c, backend, err := h.connect(alias, tune...)
+	agent, end := h.useAgent(alias)
+	c, backend, err := h.connect(alias, append(tune, agent)...)
 	if err != nil {
 		return failf(exitRefused, "%v", err)
 	}
+	defer end()
 	defer c.Close()
 	return do(client.Environment{Name: alias, Backend: backend})
 }

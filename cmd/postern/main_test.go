@@ -14,6 +14,9 @@ import (
 // The test binary is postern too, and a sandbox's own processes: nothing is built by a test.
 func TestMain(m *testing.M) {
 	sandbox.Init()
+	if os.Getenv("POSTERN_AGENT") == "" { // those of the agent ask for it
+		os.Setenv("POSTERN_AGENT", "off")
+	}
 	// Most tests here wait for something, and need no processor meanwhile. The command line may say otherwise.
 	_ = flag.Set("test.parallel", "6") // cannot fail: the flag exists
 	if signal.Ignored(os.Interrupt) {

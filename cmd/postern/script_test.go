@@ -82,6 +82,7 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("XDG_CONFIG_HOME", "")
 	env.Setenv("POSTERN_HOME", "")
+	env.Setenv("POSTERN_AGENT", "off")                    // the scripts that want one say so, and end it
 	env.Setenv("ADDRESS", relaytest.FreeAddress(env.T())) // for a relay that is started again
 	env.Setenv("GORACE", raceOptions())
 	started := make(scriptProcesses)

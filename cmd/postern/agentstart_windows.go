@@ -1,0 +1,4 @@
+package main
+
+// startAgent does nothing: there are no agents here.
+func (h home) startAgent(string) {}
