@@ -33,6 +33,9 @@ type attempt struct {
 	done chan struct{}
 	hop  *noiseconn.Hop
 	err  error
+	// early is closed when transport is one on which the relay decides; it may become another one. transport is guarded by link.mu.
+	early     chan struct{}
+	transport wire.Transport
 }
 
 func newLink(cfg Config) *link {
@@ -44,22 +47,34 @@ func newLink(cfg Config) *link {
 
 // hop is the standing connection, or a new one.
 func (l *link) hop(ctx context.Context) (*noiseconn.Hop, error) {
+	h, a, err := l.hopOrAttempt()
+	if a == nil {
+		return h, err
+	}
+	return l.outcome(ctx, a)
+}
+
+// hopOrAttempt is the standing connection, or the attempt at one that is under way from now on.
+func (l *link) hopOrAttempt() (*noiseconn.Hop, *attempt, error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.ctx.Err() != nil {
-		l.mu.Unlock()
-		return nil, wire.ErrClosed
+		return nil, nil, wire.ErrClosed
 	}
 	if h := l.current; h != nil && h.Transport.Context().Err() == nil && h.Leaving() == nil {
-		l.mu.Unlock()
-		return h, nil
+		return h, nil, nil
 	}
 	a := l.dialing
 	if a == nil {
-		a = &attempt{done: make(chan struct{})}
+		a = &attempt{done: make(chan struct{}), early: make(chan struct{})}
 		l.dialing = a
 		l.running.Go(func() { l.dial(a) })
 	}
-	l.mu.Unlock()
+	return nil, a, nil
+}
+
+// outcome waits for the end of an attempt.
+func (l *link) outcome(ctx context.Context, a *attempt) (*noiseconn.Hop, error) {
 	select {
 	case <-a.done:
 		return a.hop, a.err
@@ -73,7 +88,7 @@ func (l *link) hop(ctx context.Context) (*noiseconn.Hop, error) {
 func (l *link) dial(a *attempt) {
 	ctx, cancel := context.WithTimeout(l.ctx, wire.HandshakeTimeout)
 	defer cancel()
-	a.hop, a.err = l.connectPatiently(ctx)
+	a.hop, a.err = l.connectPatiently(ctx, a)
 	orUnobserved(l.cfg.Observer).Connected(a.err)
 	if a.err != nil {
 		a.err = fmt.Errorf("connect to relay %s: %w", l.cfg.Relay.Address(), a.err)
@@ -92,10 +107,10 @@ func (l *link) dial(a *attempt) {
 
 // connectPatiently tries again where a relay under load dropped the attempt or asked for
 // patience, for as long as the context allows. Nothing depends on how often it tries.
-func (l *link) connectPatiently(ctx context.Context) (*noiseconn.Hop, error) {
+func (l *link) connectPatiently(ctx context.Context, a *attempt) (*noiseconn.Hop, error) {
 	const step = 100 * time.Millisecond
 	for wait := step; ; wait *= 2 {
-		hop, err := l.connect(ctx)
+		hop, err := l.connect(ctx, a)
 		if err == nil || ctx.Err() != nil {
 			return hop, err
 		}
@@ -119,15 +134,20 @@ func (l *link) connectPatiently(ctx context.Context) (*noiseconn.Hop, error) {
 	}
 }
 
-func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {
+func (l *link) connect(ctx context.Context, a *attempt) (*noiseconn.Hop, error) {
 	t, err := l.cfg.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	pinned := l.pins.current()
-	hop, err := noiseconn.Join(ctx, t, l.cfg.Key, pinned, &wire.HopHello{
+	joining, err := noiseconn.BeginJoin(ctx, t, l.cfg.Key, pinned, &wire.HopHello{
 		Role: wire.RoleClient, Versions: wire.Versions, Instance: l.instance, Software: l.cfg.Software,
 	})
+	var hop *noiseconn.Hop
+	if err == nil {
+		l.begun(a, t)
+		hop, err = joining.Welcome(ctx)
+	}
 	if err != nil {
 		t.Close(wire.CodeCancelled, "")
 		return nil, err
@@ -141,14 +161,46 @@ func (l *link) connect(ctx context.Context) (*noiseconn.Hop, error) {
 	return hop, nil
 }
 
+// begun tells that the relay decides about a connection.
+func (l *link) begun(a *attempt, t wire.Transport) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.transport == nil {
+		close(a.early)
+	}
+	a.transport = t
+}
+
 // openCircuit asks the relay for a circuit to an executor. The relay's answer is read with the
-// first bytes from the executor: what the caller sends may follow the request at once.
+// first bytes from the executor: what the caller sends may follow the request at once, and all of it the handshake with the relay.
 func (l *link) openCircuit(ctx context.Context, executor keys.PublicKey) (wire.Stream, error) {
-	hop, err := l.hop(ctx)
+	hop, a, err := l.hopOrAttempt()
 	if err != nil {
 		return nil, err
 	}
-	s, err := hop.Transport.OpenStream(ctx)
+	if a != nil {
+		select {
+		case <-a.early:
+			if c := l.openEarly(ctx, a, executor); c != nil {
+				return &circuit{Stream: c}, nil
+			}
+		case <-a.done:
+		case <-ctx.Done():
+		}
+		if hop, err = l.outcome(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	s, err := askForCircuit(ctx, hop.Transport, executor)
+	if err != nil {
+		return nil, err
+	}
+	return &circuit{Stream: s}, nil
+}
+
+// askForCircuit opens a stream with the request for a circuit at its head.
+func askForCircuit(ctx context.Context, t wire.Transport, executor keys.PublicKey) (wire.Stream, error) {
+	s, err := t.OpenStream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +212,7 @@ func (l *link) openCircuit(ctx context.Context, executor keys.PublicKey) (wire.S
 		return nil, err
 	}
 	s.SetWriteDeadline(time.Time{})
-	return &circuit{Stream: s}, nil
+	return s, nil
 }
 
 // close lets news be told until a time; whoever is told may use the link meanwhile.

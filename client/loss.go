@@ -46,6 +46,9 @@ func lostError(err error) error {
 	if isRelayRefusal(err) {
 		return &errUnsent{err}
 	}
+	if e, ok := errors.AsType[*linkError](err); ok {
+		return &errUnsent{e.error} // the relay never looked at the stream
+	}
 	if code := wire.CodeOf(err); code == wire.CodeNoChannel || code == wire.CodeVersion {
 		return err
 	}

@@ -252,6 +252,9 @@ func (f *founding) welcomed() (*session, *wire.Welcome, error) {
 }
 
 func handshakeError(key keys.PublicKey, err error) error {
+	if e, ok := errors.AsType[*linkError](err); ok {
+		return e.error // there was no relay to begin with
+	}
 	if isRelayRefusal(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -158,7 +158,13 @@ func TestAgentFoundsAnewWhatTheExecutorHasForgotten(t *testing.T) {
 		t.Errorf("after the session was found to be forgotten: %+v, %v", three, err)
 	}
 	it.relay.Restart()
-	echoed(t, a.through(t, it).Executor(it.executor), "again")
+	again := client.Environment{Name: "it", Backend: a.through(t, it).Executor(it.executor)}
+	if !eventually(func() bool { // the executor has to be back at the relay first
+		out, err := again.Command("echo", "again").Output(t.Context())
+		return err == nil && string(out) == "again\n"
+	}) {
+		t.Error("no command runs through the agent after a restart of the relay")
+	}
 }
 
 func TestAgentRefusesWhoeverIsNotItsUsersProgram(t *testing.T) {

@@ -33,6 +33,23 @@ type Hop struct {
 // prologue so that it authenticates the whole connection. The context bounds it. A
 // refusal of the relay's is a *wire.Error. On an error t is left open for the caller to close.
 func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay keys.PublicKey, hello *wire.HopHello) (*Hop, error) {
+	j, err := BeginJoin(ctx, t, static, relay, hello)
+	if err != nil {
+		return nil, err
+	}
+	return j.Welcome(ctx)
+}
+
+// Joining is a hop handshake whose last message is on its way: the relay has proven its key, and decides about ours.
+type Joining struct {
+	transport wire.Transport
+	stream    wire.Stream
+	conn      *Conn
+}
+
+// BeginJoin is the part of Join before the relay's decision. Streams that are opened from then on are looked at when, and if, the relay has
+// admitted the connection.
+func BeginJoin(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay keys.PublicKey, hello *wire.HopHello) (*Joining, error) {
 	if len(t.Binding()) == 0 {
 		return nil, errors.New("transport without a channel binding cannot be authenticated")
 	}
@@ -52,9 +69,14 @@ func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay 
 		return nil, err
 	}
 	c.LimitMessages(wire.MaxHello)
-	stop := bound(ctx, s)
+	return &Joining{t, s, c}, nil
+}
+
+// Welcome waits for the relay's decision. The context bounds it.
+func (j *Joining) Welcome(ctx context.Context) (*Hop, error) {
+	stop := bound(ctx, j.stream)
 	defer stop()
-	m, err := c.Recv()
+	m, err := j.conn.Recv()
 	if err != nil {
 		return nil, stopped(ctx, err)
 	}
@@ -64,7 +86,7 @@ func Join(ctx context.Context, t wire.Transport, static *keys.PrivateKey, relay 
 			return nil, wire.Errorf(wire.CodeVersion, "the relay speaks wire versions %d to %d, this build %d to %d",
 				m.Versions.Min, m.Versions.Max, wire.Versions.Min, wire.Versions.Max)
 		}
-		return &Hop{Transport: t, Welcome: *m, conn: c}, nil
+		return &Hop{Transport: j.transport, Welcome: *m, conn: j.conn}, nil
 	case *wire.Refused:
 		return nil, m.Err()
 	default:
