@@ -119,9 +119,21 @@ func (c *earlyCircuit) Write(p []byte) (int, error) {
 	if !c.settled && len(c.sent) <= maxEarly {
 		c.sent = append(c.sent, p...)
 	}
-	s := c.stream
+	s, settled := c.stream, c.settled
 	c.mu.Unlock()
-	return s.Write(p)
+	n, err := s.Write(p)
+	if err == nil || settled {
+		return n, err
+	}
+	// The connection may have been refused meanwhile, which says more; or another one was taken, and has got p.
+	now, refused := c.admitted()
+	switch {
+	case refused != nil:
+		return 0, refused
+	case now != s:
+		return len(p), nil
+	}
+	return n, err
 }
 
 // CloseWrite implements wire.Stream. Nothing ends before it was answered.

@@ -31,6 +31,7 @@ type relayDouble struct {
 	current wire.Transport                  // the relay's side of the last connection
 	gate    func(ctx context.Context) error // before each dial
 	welcome func(w *wire.HopWelcome)        // changes it
+	decide  func(dial int) *wire.Error      // instead of welcome, when the client has proven its key; nil: welcome
 	next    *keys.PrivateKey                // a second key, or nil
 	pinned  []keys.PublicKey                // which of the keys each connection wanted
 }
@@ -107,8 +108,15 @@ func (r *relayDouble) serve(t wire.Transport) {
 	if r.welcome != nil {
 		r.welcome(w)
 	}
-	control := r.control
+	control, decide, n := r.control, r.decide, r.dials
 	r.mu.Unlock()
+	if decide != nil {
+		if no := decide(n); no != nil {
+			_ = p.Refuse(no)
+			<-time.After(time.Second) // that it arrives before the end of the connection
+			return
+		}
+	}
 	c, err := p.Accept(w)
 	if err != nil {
 		return
