@@ -164,18 +164,24 @@ func dialPacket(ctx context.Context, socket net.PacketConn, target net.Addr, o O
 		return nil, fmt.Errorf("dial %s: options without a role", target)
 	}
 	silenceBufferWarning()
-	t := &quic.Transport{Conn: socket, ConnectionIDLength: 8}
+	conn, plain := coalesced(socket)
+	t := &quic.Transport{Conn: conn, ConnectionIDLength: 8}
 	q, err := t.Dial(ctx, target, dialTLS(), dialConfig(o))
 	if err != nil {
-		return nil, errors.Join(dialError(target, err), t.Close())
+		err = errors.Join(dialError(target, err), t.Close())
+		plain()
+		return nil, err
 	}
 	c, err := newConn(q, func() {
 		_ = t.Close() // it has no connection left and fails only if the socket is gone
+		plain()
 		closed()
 	})
 	if err != nil {
 		_ = q.CloseWithError(quic.ApplicationErrorCode(wire.CodeInternal), "no channel binding")
-		return nil, errors.Join(err, t.Close())
+		err = errors.Join(err, t.Close())
+		plain()
+		return nil, err
 	}
 	return c, nil
 }

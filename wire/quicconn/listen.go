@@ -21,6 +21,7 @@ type Listener struct {
 	socket    net.PacketConn
 	guard     *Guard
 	draining  atomic.Bool
+	plain     func()       // makes the socket one that anybody can read again
 	close     func() error // of the socket, unless it is the caller's
 }
 
@@ -73,7 +74,7 @@ func ListenPacket(socket net.PacketConn, o ListenOptions) (*Listener, error) {
 	} else if l.guard.random == nil {
 		return nil, errors.New("listener with a zero Guard: make it with NewGuard")
 	}
-	t := listenTransport(socket, l)
+	t := listenTransport(l)
 	if o.Secret != nil {
 		if len(o.Secret) < 32 {
 			return nil, fmt.Errorf("listener secret of %d bytes: at least 32 are needed", len(o.Secret))
@@ -93,9 +94,12 @@ func ListenPacket(socket net.PacketConn, o ListenOptions) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.Conn, l.plain = coalesced(socket)
 	ql, err := t.Listen(tlsConfig, listenConfig(o))
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		err = errors.Join(err, t.Close())
+		l.plain()
+		return nil, err
 	}
 	l.transport, l.listener = t, ql
 	return l, nil
@@ -146,6 +150,7 @@ func (l *Listener) Addr() net.Addr { return l.listener.Addr() }
 // peers: close those first.
 func (l *Listener) Close() error {
 	err := errors.Join(l.listener.Close(), l.transport.Close())
+	l.plain()
 	if l.close != nil {
 		err = errors.Join(err, l.close())
 	}

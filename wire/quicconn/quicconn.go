@@ -12,7 +12,8 @@
 // then [Guard] for what strangers may cost before anybody has proven anything, then
 // [Redial] for whoever must stay connected. A receive buffer of the kernel's
 // default size drops packets at high rates: net.core.rmem_max and net.core.wmem_max of
-// 7500000 let the sockets made here have what they ask for.
+// 7500000 let the sockets made here have what they ask for. On Linux datagrams of one sender
+// are read many at a time (gro_linux.go); POSTERN_DISABLE_GRO=1 in the environment reads each by itself.
 package quicconn
 
 import (

@@ -12,7 +12,8 @@ import (
 
 // What both sides set. Whatever is not set here is quic-go's default on purpose: packet
 // size (path MTU discovery gains nothing from a larger start), congestion control (Reno,
-// no choice), GSO (on where the kernel has it; QUIC_GO_DISABLE_GSO turns it off).
+// no choice), GSO (on where the kernel has it; QUIC_GO_DISABLE_GSO turns it off). Its
+// counterpart GRO, which quic-go lacks, is in gro_linux.go.
 func commonConfig() *quic.Config {
 	return &quic.Config{
 		// Without a packet for 3 s, or not done after 6 s, a handshake is given up. The
@@ -125,9 +126,8 @@ const (
 
 // listenTransport asks the guard about each newcomer. Both decisions come before any
 // cryptography, and ConnContext alone counts, since its context ends whatever happens.
-func listenTransport(socket net.PacketConn, l *Listener) *quic.Transport {
+func listenTransport(l *Listener) *quic.Transport {
 	return &quic.Transport{
-		Conn:               socket,
 		ConnectionIDLength: 8, // 4, the default, collides too early with 10,000 executors
 		MaxTokenAge:        tokenAge,
 		VerifySourceAddress: func(a net.Addr) bool {

@@ -9,8 +9,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// openSocket makes every UDP socket of this package, so that a faster one needs to be
-// put in at one place only.
+// openSocket makes every UDP socket of this package. How they are read, those of callers
+// too, is a matter of coalesced.
 func openSocket(network string, local *net.UDPAddr) (net.PacketConn, error) {
 	return net.ListenUDP(network, local)
 }
