@@ -31,6 +31,7 @@ type conn struct {
 	replaced  atomic.Bool    // by a newer one: it ends with its last circuit
 	warned    atomic.Int64   // when it was last told of a second machine, Unix seconds
 	leaving   atomic.Bool    // it was told that the relay goes away
+	mine      *registration  // of an executor, once it is registered
 	streams   sync.WaitGroup // goroutines beside the control loop
 
 	sampled sampled
@@ -43,100 +44,19 @@ type conn struct {
 }
 
 // serveTransport takes a transport from accept to its end and returns when nothing of it
-// is left.
+// is left. What it and its callees have on the stack while they wait stays there for as long as the connection
+// lives, so whatever is done only once is done in functions that return: admit, begin, end.
 func (s *Server) serveTransport(ctx context.Context, t wire.Transport) {
 	goodbye := goingAway()
 	stop := context.AfterFunc(ctx, func() { _ = t.Close(goodbye.Code, goodbye.Text) })
 	defer stop()
-	select {
-	case s.handshakes <- struct{}{}:
-	default:
-		s.metrics.limited.WithLabelValues(limitHandshakes).Inc()
-		s.refuse(t, &rejection{role: roleUnknown, result: resultLimited, err: busy("relay has too many handshakes in flight: try again")})
+	c := s.admit(ctx, t)
+	if c == nil {
 		return
 	}
-	begun := time.Now()
-	s.metrics.inFlight.Inc()
-	var once sync.Once
-	arrived := func() {
-		once.Do(func() {
-			s.metrics.inFlight.Dec()
-			<-s.handshakes
-		})
-	}
-	defer arrived()
-	n, rejected := s.greetAside(ctx, t)
-	if rejected != nil {
-		s.logRejection(rejected)
-		if p, ok := t.(interface{ Penalise(wire.Code) }); ok && rejected.result == resultBadAuth {
-			p.Penalise(rejected.err.Code) // its address has waited for a TLS handshake, so it is no forgery
-		}
-		s.refuse(t, rejected)
-		return
-	}
-	tenant, limits := n.member.Tenant, s.tenantLimits(n.member.Tenant)
-	if !s.perKey.take(n.key, s.limits.connections(n.key.Kind())) {
-		s.refuseLimited(t, n, limitKeyConnections, "this key has too many connections here")
-		return
-	}
-	defer s.perKey.release(n.key)
-	if !s.perTenant.take(tenant, orNone(limits.Connections)) {
-		s.refuseLimited(t, n, limitTenantConnections, "this tenant has too many connections here")
-		return
-	}
-	defer s.perTenant.release(tenant)
-	c := &conn{
-		server: s, transport: t, begun: begun, pinned: n.pending.Local(), told: n.next, key: n.key, follows: n.member.Follows, name: n.member.Name, tenant: tenant, role: n.hello.Role,
-		log:   s.log.With("peer", n.key, "tenant", tenant, "name", n.member.Name, "role", roleName(n.hello.Role)),
-		pings: make(map[uint64]chan struct{}),
-		ready: make(chan struct{}),
-	}
-	if c.role == wire.RoleExecutor {
-		c.serveExecutor(ctx, n, arrived)
-	} else if c.welcome(n, 0) {
-		arrived()
-		c.serve(ctx, c.acceptCircuits)
-	}
-}
-
-func (s *Server) logRejection(r *rejection) {
-	if r.proven == nil { // anybody can cause these
-		s.log.Debug("handshake failed", "result", r.result, "err", r.err)
-		return
-	}
-	s.log.Info("peer refused", "peer", r.proven.key, "role", r.role, "code", r.err.Code, "err", r.err)
-}
-
-// serveExecutor registers the newcomer and serves it. It is registered when it reads its
-// welcome: whoever it tells can dial it at once.
-func (c *conn) serveExecutor(ctx context.Context, n *newcomer, arrived func()) {
-	s := c.server
-	defer c.streams.Wait()
-	mine, foreign := s.registry.claim(c, n.hello.Instance)
-	if foreign != nil && foreign.conn.alive(ctx) {
-		foreign.conn.warn(duplicate())
-		c.refuseExecutor(n, duplicate())
-		return
-	}
-	replaced, stale, lost := s.registry.install(mine, foreign, orNone(s.tenantLimits(c.tenant).Executors))
-	if lost != nil {
-		c.refuseExecutor(n, lost)
-		return
-	}
-	defer s.registry.remove(mine)
-	// Not waited for here: a half-dead connection must not delay the live one.
-	if replaced != nil {
-		c.log.Info("executor connection superseded")
-		c.streams.Go(replaced.supersede)
-	}
-	if stale != nil {
-		c.streams.Go(func() { stale.close(superseded()) })
-	}
-	if !c.welcome(n, mine.generation) {
-		return
-	}
-	arrived()
-	c.serve(ctx, c.acceptRequests)
+	defer c.withdraw()
+	c.begin(ctx)
+	c.end(ctx, c.converse())
 }
 
 // supersede ends a connection that a newer one has replaced: at once, or with its last circuit. An
@@ -187,70 +107,12 @@ func (c *conn) say(m wire.Message) {
 	}
 }
 
-// refuseExecutor refuses one that the registry does not take.
-func (c *conn) refuseExecutor(n *newcomer, why *wire.Error) {
-	result := resultDuplicate
-	switch why.Code {
-	case wire.CodeDuplicate:
-		c.server.metrics.duplicates.Inc()
-		c.log.Warn("executor refused: another process uses its key and is alive", "code", why.Code)
-	case wire.CodeBusy:
-		result = resultLimited
-		c.server.metrics.limited.WithLabelValues(limitTenantExecutors).Inc()
-	}
-	c.server.refuse(c.transport, n.reject(result, why))
-}
-
-// welcome admits the newcomer.
-func (c *conn) welcome(n *newcomer, generation uint64) bool {
-	s := c.server
-	tenant := s.tenantLimits(c.tenant)
-	limits := wire.HopLimits{Header: wire.MaxHeader, IdleMillis: uint64(wire.ExecutorIdle / time.Millisecond), BytesPerSecond: uint64(tenant.Bytes)}
-	if c.role == wire.RoleClient {
-		limits.Circuits = uint32(min(s.limits.ClientCircuits, orNone(tenant.Circuits)))
-		limits.IdleMillis = uint64(wire.ClientIdle / time.Millisecond)
-	}
-	if err := n.stream.SetWriteDeadline(time.Now().Add(wire.HopTimeout)); err != nil {
-		c.close(wire.Errorf(wire.CodeInternal, "deadline of the control stream"))
-		return false
-	}
-	welcome := &wire.HopWelcome{
-		Versions: wire.Versions, Connection: s.ids.Add(1), Tenant: c.tenant, Name: c.name, Generation: generation,
-		Limits: limits, Time: time.Now().UnixMilli(),
-	}
-	if n.next != nil {
-		key := wire.Bytes32(n.next.Public().Raw())
-		welcome.NextRelay = &key
-	}
-	control, err := n.pending.Accept(welcome)
-	if err == nil {
-		err = n.stream.SetWriteDeadline(time.Time{})
-	}
-	if err != nil {
-		s.metrics.handshakes.WithLabelValues(roleName(c.role), resultError).Inc()
-		c.log.Debug("welcome not sent", "err", err)
-		c.close(wire.Errorf(wire.CodeTimeout, "welcome was not taken"))
-		return false
-	}
-	control.LimitMessages(wire.MaxHello) // an admitted peer has nothing long to say here either
-	c.control = control
-	close(c.ready)
-	s.metrics.handshakes.WithLabelValues(roleName(c.role), resultOK).Inc()
-	s.metrics.handshake.WithLabelValues(roleName(c.role)).Observe(time.Since(c.begun).Seconds())
-	if a, ok := c.transport.(interface{ Admit() }); ok {
-		a.Admit() // lifts the window for strangers
-	}
-	return true
-}
-
-// serve runs an admitted connection: streams handles those that the peer opens, and the
-// control loop runs here. It returns when the connection has ended and its goroutines with
-// it.
-func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
+// begin makes the server know an admitted connection, and handles the streams that its peer opens. The control
+// loop is the caller's.
+func (c *conn) begin(ctx context.Context) {
 	s := c.server
 	s.add(c)
-	gauge := s.metrics.connections.WithLabelValues(roleName(c.role))
-	gauge.Inc()
+	s.metrics.connections.WithLabelValues(roleName(c.role)).Inc()
 	c.log.Info("peer connected")
 	// The roster may have changed between the look-up and add; from here on Recheck sees c.
 	if !c.admittedBy(s.roster.Current()) {
@@ -260,14 +122,22 @@ func (c *conn) serve(ctx context.Context, streams func(context.Context)) {
 		c.goaway(spread(len(s.admitted())))
 	}
 	c.tellNextKey(c.told)
-	c.streams.Go(func() { streams(ctx) })
-	reason := c.converse()
+	if c.role == wire.RoleExecutor {
+		c.streams.Go(func() { c.acceptRequests(ctx) })
+	} else {
+		c.streams.Go(func() { c.acceptCircuits(ctx) })
+	}
+}
+
+// end closes the connection, and returns when its goroutines have ended with it.
+func (c *conn) end(ctx context.Context, reason *wire.Error) {
+	s := c.server
 	c.close(reason)
 	c.mu.Lock()
 	c.over = true
 	c.mu.Unlock()
 	c.streams.Wait()
-	gauge.Dec()
+	s.metrics.connections.WithLabelValues(roleName(c.role)).Dec()
 	c.sample()
 	cause := context.Cause(c.transport.Context())
 	why := endOf(ctx, cause)
@@ -294,12 +164,6 @@ func endOf(serving context.Context, cause error) string {
 		}
 	}
 	return endPeer
-}
-
-// refuseLimited refuses a proven peer because of a limit.
-func (s *Server) refuseLimited(t wire.Transport, n *newcomer, limit, text string) {
-	s.metrics.limited.WithLabelValues(limit).Inc()
-	s.refuse(t, n.reject(resultLimited, busy(text)))
 }
 
 // converse answers the control stream until it ends, and says what to close with.
