@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -325,8 +326,23 @@ func groSocketLeft(t *testing.T) *net.UDPConn {
 // pingSocket is one whose kernel side does not know the option, as all of an old kernel.
 func pingSocket(t *testing.T) *net.UDPConn {
 	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
-	if err != nil {
+	var fd int
+	var err error
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		// Where nobody may have such sockets, somebody may in a network of the test's own. The thread ends with
+		// this goroutine, which keeps it, and so does the network once the socket is closed.
+		runtime.LockOSThread()
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		if err = os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0); err != nil {
+			return
+		}
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	}()
+	if <-made; err != nil {
 		t.Skipf("no ping sockets for this user: %v", err)
 	}
 	file := os.NewFile(uintptr(fd), "ping")

@@ -58,7 +58,7 @@ func options(t *testing.T, socket net.PacketConn) map[string]int {
 			"SO_REUSEADDR": {unix.SOL_SOCKET, unix.SO_REUSEADDR}, "SO_REUSEPORT": {unix.SOL_SOCKET, unix.SO_REUSEPORT},
 			"SO_RCVBUF": {unix.SOL_SOCKET, unix.SO_RCVBUF}, "SO_SNDBUF": {unix.SOL_SOCKET, unix.SO_SNDBUF},
 			"IP_MTU_DISCOVER": {unix.IPPROTO_IP, unix.IP_MTU_DISCOVER}, "IP_RECVTOS": {unix.IPPROTO_IP, unix.IP_RECVTOS},
-			"IP_PKTINFO": {unix.IPPROTO_IP, unix.IP_PKTINFO},
+			"IP_PKTINFO": {unix.IPPROTO_IP, unix.IP_PKTINFO}, "UDP_GRO": {unix.IPPROTO_UDP, unix.UDP_GRO},
 		} {
 			n, err := unix.GetsockoptInt(int(fd), o[0], o[1])
 			if err != nil {
