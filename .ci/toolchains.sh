@@ -7,7 +7,7 @@
 # its own node or Java.
 toolchain_programs=(
 	gcc:gcc make:make git:git python3:python3 node:nodejs npm:npm cargo:cargo javac:default-jdk-headless chromium:chromium
-	strace:strace gdb:gdb sudo:sudo ssh:openssh-client ps:procps
+	wget:wget strace:strace gdb:gdb sudo:sudo ssh:openssh-client ps:procps
 )
 # Packages without a program of their own, each with a file by which one sees that it is there.
 toolchain_files=(/usr/include/stdio.h:libc6-dev)

@@ -41,7 +41,7 @@ func ParseNetwork(s string, most bool) (Network, error) {
 	case most:
 		return Network{}, fmt.Errorf("network %q: want none, allow, allow=HOST[:PORT],... or host", s)
 	}
-	return Network{}, fmt.Errorf("network %q: want none, host or allow=HOST[:PORT],...", s)
+	return Network{}, fmt.Errorf("network %q: want none, host or allow=HOST[:PORT],... with names of hosts", s)
 }
 
 // Wire is n as a request asks for it.

@@ -35,16 +35,22 @@ func newBench(t *testing.T, programs ...string) *bench {
 	t.Helper()
 	backend, workspace := newSandboxed(t)
 	b := &bench{t: t, backend: backend, workspace: workspace}
+	b.need(programs...)
+	return b
+}
+
+// need skips the test where one of these programs cannot be called, or fails it with CI=true.
+func (b *bench) need(programs ...string) {
+	b.t.Helper()
 	for _, program := range programs {
 		if b.try("command -v "+program).code == 0 {
 			continue
 		}
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("%s is missing: .ci/run toolchains installs it", program)
+			b.t.Fatalf("%s is missing: .ci/run toolchains installs it", program)
 		}
-		t.Skipf("needs %s", program)
+		b.t.Skipf("needs %s", program)
 	}
-	return b
 }
 
 // ended is what a command left.
