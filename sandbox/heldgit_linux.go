@@ -1,10 +1,10 @@
 package sandbox
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A protected .git that does not exist is held by an empty directory. git walks past one, but the go command takes it for a
@@ -18,14 +18,19 @@ func holdsGit(p Policy) bool {
 		return false
 	}
 	return slices.ContainsFunc(p.Roots, func(root string) bool {
-		f, err := os.Open(filepath.Join(root, ".git"))
+		fd, err := openHost(root)
 		if err != nil {
-			return os.IsNotExist(err) // it is going to be held
+			return false // the start is going to fail of it
 		}
-		defer f.Close()
-		names, _ := f.Readdirnames(1)
-		info, err := f.Stat()
-		return err == nil && info.IsDir() && len(names) == 0
+		defer unix.Close(fd)
+		// What is there can be a command's: a link to anywhere, or a FIFO, which makes whoever opens it wait.
+		how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+		dir, err := unix.Openat2(fd, ".git", &how)
+		if err != nil {
+			return err == unix.ENOENT // it is going to be held
+		}
+		defer unix.Close(dir)
+		return isEmpty(dir)
 	})
 }
 

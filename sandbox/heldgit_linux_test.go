@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestGoIsToldNotToStampWhereGitIsOnlyHeld(t *testing.T) {
@@ -34,6 +36,26 @@ func TestGoIsToldNotToStampWhereGitIsOnlyHeld(t *testing.T) {
 			if err != nil || out.stdout != c.want {
 				t.Errorf("%s: GOFLAGS is %q, %v, want %q", c.name, out.stdout, err, c.want)
 			}
+		}
+	}
+}
+
+// What lies below a workspace may become one later, and what it has by the name of .git is a command's then.
+func TestLookingForAHeldGitFollowsAndWaitsForNothing(t *testing.T) {
+	link, pipe, empty := workspace(t), workspace(t), t.TempDir()
+	if err := os.Symlink(empty, filepath.Join(link, ".git")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(pipe, ".git"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range []string{link, pipe} {
+		p := Policy{Mode: WorkspaceWrite, Roots: []string{root}}
+		if holdsGit(p) {
+			t.Errorf("%s: what is no directory is taken for an empty one", root)
+		}
+		if _, err := newLauncher(t, Options{}).Start(noContext, p, Command{Argv: []string{"true"}}); err == nil {
+			t.Errorf("%s: a command starts where .git cannot be protected", root)
 		}
 	}
 }
