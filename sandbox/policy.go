@@ -164,7 +164,8 @@ type Options struct {
 	//     that the command leaves are found only while its init lives.
 	//   - A folder with something hidden in it cannot be listed, and what is put there
 	//     later cannot be read.
-	//   - There is no loopback and no other socket but connected pairs, no writable /tmp
+	//   - There is no loopback and no other socket but connected pairs: any Network but the
+	//     zero value is refused. There is no writable /tmp
 	//     or /dev/shm but TMPDIR, whose size is not limited, and no account of the
 	//     command's own. UnixSockets are refused.
 	//   - The private folder with HOME and TMPDIR stays behind if the daemon is killed.

@@ -58,6 +58,9 @@ func (l *Launcher) resolveReduced(p Policy) (_ *plan, err error) {
 	if sockets := slices.Concat(l.opt.UnixSockets, p.UnixSockets); len(sockets) > 0 {
 		return nil, &SetupError{Stage: "policy", Path: sockets[0], Err: errors.New("the reduced level has no sockets: leave it out")}
 	}
+	if p.Network != (Network{}) {
+		return nil, &SetupError{Stage: "policy", Err: errors.New("the reduced level has no network, not even between commands: ask for none")}
+	}
 	t := &readable{hidden: hiddenPaths(l.id, l.opt.HiddenPaths, p.HiddenPaths), minimal: p.View == ViewMinimal}
 	pl := &plan{setup: setup{reduced: true}, reduced: &reducedPlan{}}
 	defer func() {

@@ -257,3 +257,14 @@ func TestReducedLevelKeepsItsPromisesToAnOrdinaryUser(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// A command that got no network instead would take what it cannot reach for down.
+func TestReducedLevelRefusesNetworks(t *testing.T) {
+	l, _, ws := newReduced(t, Options{})
+	for _, n := range []Network{{Mode: NetworkProxy}, {Mode: NetworkHost}, {Session: "s"}} {
+		var failed *SetupError
+		if _, err := l.Start(noContext, Policy{Mode: WorkspaceWrite, Roots: []string{ws}, Network: n}, Command{Argv: []string{"true"}}); !errors.As(err, &failed) || failed.Stage != "policy" {
+			t.Errorf("%+v: %v, want a refusal of the policy", n, err)
+		}
+	}
+}
