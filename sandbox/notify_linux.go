@@ -103,11 +103,14 @@ func (n *notices) answerOne(fd uintptr) bool {
 		return false
 	}
 	name, refusal := refusedCall(&notice.data)
+	more := n.count(name) // before the answer, after which the command may end and be asked about
 	answer := seccompAnswer{id: notice.id, err: -int32(refusal)}
 	_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
-	if errno != 0 && errno != unix.ENOENT {
-		return false
-	}
+	return more && (errno == 0 || errno == unix.ENOENT)
+}
+
+// count reports whether there may be more.
+func (n *notices) count(name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.counts[name]++; n.counts[name] == 1 {
