@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -243,4 +244,42 @@ func TestUnknownNetworkIsRefused(t *testing.T) {
 			t.Errorf("%+v: %v, want a refusal of the policy", n, err)
 		}
 	}
+}
+
+// A command that was to have a proxy does not run without one, and what came in place of the listener is closed once.
+func TestCommandWhoseListenerIsNoneDoesNotStart(t *testing.T) {
+	l := newLauncher(t, Options{WarmPerPolicy: -1})
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pidfd, err := unix.PidfdOpen(child.Process.Pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctl, err := newControl(pair[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProcess(l, child.Process.Pid, pidfd, ctl, &plan{setup: setup{network: Network{Mode: NetworkProxy}}})
+	go p.listen()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := sendMessage(pair[1], 0, msgListener, nil, int(null.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()    // it is killed
+	unix.Close(pair[1]) // which an init's end does
+	var failed *SetupError
+	if err := <-p.started; !errors.As(err, &failed) || failed.Stage != "proxy listener" {
+		t.Errorf("started with %v, want that the listener is none", err)
+	}
+	<-p.gone
 }

@@ -73,10 +73,14 @@ func (p *Process) listen() {
 				fds = nil
 			}
 		case kind == msgListener && len(fds) == 1 && p.listener == nil && !ready && p.plan.setup.network == (Network{Mode: NetworkProxy}):
-			if listener, err := proxyListener(fds[0]); err == nil {
-				p.listener = listener
-				fds = nil
+			listener, err := proxyListener(fds[0])
+			fds = nil // it is not ours any more, whatever came of it
+			if err != nil {
+				failure = &SetupError{Stage: "proxy listener", Err: err}
+				_ = p.Kill()
+				break
 			}
+			p.listener = listener
 		case kind == msgNotices && len(fds) == 1 && p.notices == nil && !ready:
 			if unix.SetNonblock(fds[0], true) == nil {
 				p.notices = listenForNotices(fds[0])
