@@ -17,6 +17,7 @@ type complaints struct {
 	dir    string // where the command began; relative names are taken from there
 	proven bool   // that it tried the network, by the kernel
 	found  []Denial
+	mounts []hostMount // the machine's; nil: not looked at
 }
 
 // Bounds of what is looked at: lines of programs that fail are short, and few.
@@ -105,15 +106,16 @@ func (c *complaints) denied(errno unix.Errno, path string) (Denial, bool) {
 	switch errno {
 	case unix.EROFS:
 		if p := c.pieceOf(path); p == nil || p.readOnly {
-			return Denial{Op: "write", Rule: c.whyReadOnly(p, path)}, !c.writes(path) && !hostReadOnly(path)
+			own := hidden == "" && c.visible(path) && c.hostReadOnly(path)
+			return Denial{Op: "write", Rule: c.whyReadOnly(p, path)}, !c.writes(path) && !own
 		}
 	case unix.EACCES:
 		if hidden != "" {
 			return Denial{Op: "open", Rule: hidden + " is hidden from commands"}, true
 		}
-		var st unix.Stat_t // a FIFO is refused without its file system being asked
-		if !c.writes(path) && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
-			return Denial{Op: "write", Rule: c.writable()}, true
+		// a FIFO is refused without its file system being asked
+		if p := c.pieceOf(path); p != nil && p.readOnly && holdsFIFO(p.path, path) {
+			return Denial{Op: "write", Rule: c.whyReadOnly(p, path)}, true
 		}
 	case unix.EBUSY:
 		if p := c.pieceOf(path); p != nil && p.path == path {
@@ -195,19 +197,6 @@ func (c *complaints) writable() string {
 		}
 	}
 	return "outside the writable roots (allowed: " + strings.Join(append(roots, "/tmp", "HOME"), ", ") + ")"
-}
-
-// hostReadOnly tells whether the machine's own file system is read-only at a path that the view shows, so that the sandbox has nothing to
-// do with it.
-func hostReadOnly(path string) bool {
-	var fs unix.Statfs_t
-	for unix.Statfs(path, &fs) != nil {
-		if path == "/" {
-			return false
-		}
-		path = filepath.Dir(path)
-	}
-	return fs.Flags&unix.ST_RDONLY != 0
 }
 
 func (c *complaints) add(d Denial) {
