@@ -45,7 +45,7 @@ var networkModes = map[wire.NetworkMode]sandbox.NetworkMode{
 
 // sandboxNetwork is n for the sandbox, where those share a network whose whole request is the same.
 func sandboxNetwork(n Network) sandbox.Network {
-	s := sandbox.Network{Mode: networkModes[n.Mode], Session: n.Session}
+	s := sandbox.Network{Mode: networkModes[n.Mode], Session: n.Session, Owner: n.owner}
 	if n.Session != "" {
 		s.Session += "\x00" + n.Rules.String()
 	}

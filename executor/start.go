@@ -141,7 +141,7 @@ func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParam
 		return nil, t.refuse(err)
 	}
 	if spec.Policy.Network.Session != "" { // nobody shares a network with another principal
-		spec.Policy.Network.Session = e.Principal + "\x00" + spec.Policy.Network.Session
+		spec.Policy.Network.owner = e.Principal
 	}
 	if err := t.record(e, p, spec, grace); err != nil {
 		return nil, t.refuse(err)

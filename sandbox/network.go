@@ -37,9 +37,11 @@ type Network struct {
 	Mode NetworkMode
 	// Session, if not empty, names a network that the command shares with all commands of the same Session and Mode, so
 	// that one can reach what another serves on its loopback. They share nothing else. It lasts for a while beyond its
-	// last command. Not with NetworkHost, which is shared by all anyway. Who may join whom is up to whoever
-	// chooses the names.
+	// last command, but may end when nobody is in it and there are many. Not with NetworkHost, which is shared by all anyway.
 	Session string
+	// Owner is whose Session that is: those of two owners never meet, and one alone cannot have as many as there may be. Empty
+	// is one owner more; it must be empty without a Session.
+	Owner string
 }
 
 func (n Network) check() error {
@@ -48,6 +50,8 @@ func (n Network) check() error {
 		return fmt.Errorf("unknown network mode %d", int(n.Mode))
 	case n.Mode == NetworkHost && n.Session != "":
 		return fmt.Errorf("the machine's network needs no session: leave it out")
+	case n.Owner != "" && n.Session == "":
+		return fmt.Errorf("a network that nobody shares has no owner")
 	}
 	return nil
 }

@@ -227,7 +227,8 @@ func TestSessionsAreBounded(t *testing.T) {
 		if l.sessions.byName == nil {
 			l.sessions.byName = make(map[Network]*netSession)
 		}
-		l.sessions.byName[Network{Session: strings.Repeat("x", n+1)}] = &netSession{all: &l.sessions}
+		network := Network{Session: "s", Owner: strings.Repeat("x", n+1)}
+		l.sessions.byName[network] = &netSession{all: &l.sessions, network: network, users: 1}
 		l.sessions.mu.Unlock()
 	}
 	_, err := l.Start(noContext, probing(t, Network{Session: "one more"}), Command{Argv: []string{"true"}})
@@ -236,9 +237,46 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// One owner's sessions, in use or not, are no reason to refuse another's; and what is idle is no reason to refuse anything.
+func TestOwnerOfManySessionsLeavesRoomForOthers(t *testing.T) {
+	l := newLauncher(t, Options{WarmPerPolicy: -1})
+	session := func(owner string, n int) Policy {
+		return probing(t, Network{Session: strings.Repeat("x", n+1), Owner: owner})
+	}
+	for n := range sessionsPerOwner {
+		runShell(t, l, session("greedy", n), "true")
+	}
+	there := func(p Policy) bool {
+		l.sessions.mu.Lock()
+		defer l.sessions.mu.Unlock()
+		return l.sessions.byName[p.Network] != nil
+	}
+	runShell(t, l, session("greedy", 0), "true") // the next one is the longest idle
+	runShell(t, l, session("greedy", sessionsPerOwner), "true")
+	for n, want := range map[int]bool{0: true, 1: false, 2: true, sessionsPerOwner: true} {
+		if got := there(session("greedy", n)); got != want {
+			t.Errorf("session %d is there: %v, want %v", n, got, want)
+		}
+	}
+	l.sessions.mu.Lock()
+	for _, n := range l.sessions.byName {
+		n.users++ // as if a command ran in each
+	}
+	l.sessions.mu.Unlock()
+	if _, err := l.Start(noContext, session("greedy", 1), Command{Argv: []string{"true"}}); !errors.Is(err, errSessions) {
+		t.Errorf("one more of somebody who uses %d: %v, want %v", sessionsPerOwner, err, errSessions)
+	}
+	runShell(t, l, session("other", 0), "true")
+	l.sessions.mu.Lock()
+	for _, n := range l.sessions.byName {
+		n.users--
+	}
+	l.sessions.mu.Unlock()
+}
+
 func TestUnknownNetworkIsRefused(t *testing.T) {
 	l := newLauncher(t, Options{})
-	for _, n := range []Network{{Mode: -1}, {Mode: NetworkHost + 1}, {Mode: NetworkHost, Session: "s"}} {
+	for _, n := range []Network{{Mode: -1}, {Mode: NetworkHost + 1}, {Mode: NetworkHost, Session: "s"}, {Owner: "a"}} {
 		var failed *SetupError
 		if _, err := l.Start(noContext, probing(t, n), Command{Argv: []string{"true"}}); !errors.As(err, &failed) || failed.Stage != "policy" {
 			t.Errorf("%+v: %v, want a refusal of the policy", n, err)

@@ -72,7 +72,7 @@ func (p *Process) listen() {
 				p.tty = os.NewFile(uintptr(fds[0]), "sandbox-terminal")
 				fds = nil
 			}
-		case kind == msgListener && len(fds) == 1 && p.listener == nil && !ready && p.plan.setup.network == (Network{Mode: NetworkProxy}):
+		case kind == msgListener && len(fds) == 1 && p.listener == nil && !ready && p.plan.setup.network.Mode == NetworkProxy && p.plan.setup.network.Session == "":
 			listener, err := proxyListener(fds[0])
 			fds = nil // it is not ours any more, whatever came of it
 			if err != nil {

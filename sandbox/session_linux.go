@@ -20,10 +20,14 @@ const sessionNamespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 // sessionIdle is how long a session lasts beyond its last sandbox, those that are kept ready included.
 const sessionIdle = 5 * time.Minute
 
-// maxSessions bounds how many there are at a time; each is a process of some 5 MiB.
-const maxSessions = 64
+// maxSessions bounds how many there are at a time, and sessionsPerOwner those of one owner, who cannot lock the others out so;
+// each is a process of some 5 MiB. One that is idle makes room for a new one.
+const (
+	maxSessions      = 64
+	sessionsPerOwner = 32
+)
 
-var errSessions = errors.New("there are as many network sessions as there may be: use one that exists, or wait until one is idle")
+var errSessions = errors.New("there are as many network sessions in use as there may be: use one of them, or wait until a command in one has ended")
 
 // netSessions are the sessions of a launcher by what their commands name. The zero value is ready for use.
 type netSessions struct {
@@ -39,10 +43,11 @@ type netSession struct {
 	all      *netSessions
 	network  Network
 
-	made  chan struct{} // closed when the fields above are, or err
-	err   error
-	users int         // guarded by all.mu
-	idle  *time.Timer // of a session without users; guarded by all.mu
+	made      chan struct{} // closed when the fields above are, or err
+	err       error
+	users     int         // guarded by all.mu
+	idle      *time.Timer // of a session without users; guarded by all.mu
+	idleSince time.Time
 }
 
 // session is the one that a plan's network names, which is made if there is none; nil for a network without. Whoever gets it
@@ -82,7 +87,7 @@ func (a *netSessions) join(network Network) (n *netSession, mine bool, err error
 	}
 	n = a.byName[network]
 	if n == nil {
-		if len(a.byName) >= maxSessions {
+		if !a.room(network.Owner) {
 			return nil, false, errSessions
 		}
 		if a.byName == nil {
@@ -97,6 +102,40 @@ func (a *netSessions) join(network Network) (n *netSession, mine bool, err error
 		n.idle = nil
 	}
 	return n, mine, nil
+}
+
+// room tells whether one more session of an owner may begin, for which the one that has been idle for longest may end. The
+// caller holds mu.
+func (a *netSessions) room(owner string) bool {
+	own := 0
+	var all, his *netSession // the longest idle
+	for network, n := range a.byName {
+		if network.Owner == owner {
+			own++
+		}
+		if n.users > 0 || n.idle == nil {
+			continue
+		}
+		if all == nil || n.idleSince.Before(all.idleSince) {
+			all = n
+		}
+		if network.Owner == owner && (his == nil || n.idleSince.Before(his.idleSince)) {
+			his = n
+		}
+	}
+	end := all
+	if own >= sessionsPerOwner {
+		end = his
+	} else if len(a.byName) < maxSessions {
+		return true
+	}
+	if end == nil {
+		return false
+	}
+	end.idle.Stop()
+	delete(a.byName, end.network)
+	end.end()
+	return true
 }
 
 // begin starts the session's own spawner, and waits until the network is usable.
@@ -120,7 +159,9 @@ func (n *netSession) begin(l *Launcher) error {
 			continue
 		case kind == msgReady && (n.network.Mode != NetworkProxy || n.listener != nil):
 			closeAll(fds)
-			return n.settle(b)
+			if err = n.settle(b); err == nil {
+				return nil
+			}
 		default:
 			err = errors.New("the session's spawner gave a malformed answer")
 		}
@@ -133,7 +174,8 @@ func (n *netSession) begin(l *Launcher) error {
 	return err
 }
 
-// settle makes the spawner of a process that has answered so far through the runtime's poller.
+// settle makes the spawner of a process that has answered so far through the runtime's poller. After an error that is the
+// caller's to end.
 func (n *netSession) settle(b *blank) error {
 	fd := -1
 	var err error
@@ -147,7 +189,6 @@ func (n *netSession) settle(b *blank) error {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
-		b.discard()
 		return err
 	}
 	b.ctl.close()
@@ -177,6 +218,7 @@ func (n *netSession) leave() {
 		n.end()
 		return
 	}
+	n.idleSince = time.Now()
 	n.idle = time.AfterFunc(sessionIdle, func() {
 		n.all.mu.Lock()
 		defer n.all.mu.Unlock()
