@@ -19,7 +19,7 @@ type Network struct {
 	Any bool
 	// Session is the name of a network that commands of one principal share; empty: none.
 	Session string
-	owner   string // the principal, of a command's with a Session
+	owner   string // the principal, of a command's
 }
 
 // ParseNetwork reads the text of a network: none, host, or allow=HOST[:PORT],... For a most (of an executor's owner) allow

@@ -20,6 +20,23 @@ type proxies struct {
 
 	mu     sync.Mutex
 	shared map[net.Listener]*records
+	all    *egress.Room            // of all proxies
+	rooms  map[string]*egress.Room // of those of one principal
+}
+
+// mostConns bounds the connections of all proxies. With what they take outside they are a fourth of the descriptors that
+// the executor may have open, so that it has enough for everything else.
+func mostConns() int { return int(min(openFiles()/8, 4096)) }
+
+// roomOf is that of a principal, who gets half of all at most, so that there is some for others. The caller holds mu.
+func (p *proxies) roomOf(principal string) *egress.Room {
+	if p.all == nil {
+		p.all, p.rooms = egress.NewRoom(mostConns(), nil), make(map[string]*egress.Room)
+	}
+	if p.rooms[principal] == nil {
+		p.rooms[principal] = egress.NewRoom(mostConns()/2, p.all)
+	}
+	return p.rooms[principal]
 }
 
 // records are those of the commands that use one proxy.
@@ -38,14 +55,16 @@ func (r *records) add(d egress.Decision) {
 
 // use begins to serve a listener, unless another command of its session has, and keeps account of what is refused
 // until leave is called. Of a session nobody knows which command asked: each has what was refused while it ran.
-func (p *proxies) use(l net.Listener, rules egress.Rules) (record *egress.Record, leave func(), err error) {
+func (p *proxies) use(l net.Listener, n Network) (record *egress.Record, leave func(), err error) {
 	record = egress.NewRecord(refusalsKept)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.shared[l]
 	if r == nil {
 		r = &records{all: make(map[*egress.Record]struct{})}
-		proxy, err := egress.New(egress.Options{Rules: rules, Permit: p.permit, Lookup: p.lookup, Decided: r.add})
+		proxy, err := egress.New(egress.Options{
+			Rules: n.Rules, Permit: p.permit, Lookup: p.lookup, Decided: r.add, Room: p.roomOf(n.owner),
+		})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -45,8 +45,9 @@ var networkModes = map[wire.NetworkMode]sandbox.NetworkMode{
 
 // sandboxNetwork is n for the sandbox, where those share a network whose whole request is the same.
 func sandboxNetwork(n Network) sandbox.Network {
-	s := sandbox.Network{Mode: networkModes[n.Mode], Session: n.Session, Owner: n.owner}
+	s := sandbox.Network{Mode: networkModes[n.Mode], Session: n.Session}
 	if n.Session != "" {
+		s.Owner = n.owner
 		s.Session += "\x00" + n.Rules.String()
 	}
 	return s
@@ -88,7 +89,7 @@ func (r *sandboxRunner) Run(ctx context.Context, s Spec) (Running, error) {
 	}
 	p.proc, p.rules, p.leaveProxy = proc, s.Policy.Network.Rules, func() {}
 	if l := proc.Listener(); l != nil {
-		if p.refused, p.leaveProxy, err = r.proxies.use(l, s.Policy.Network.Rules); err != nil {
+		if p.refused, p.leaveProxy, err = r.proxies.use(l, s.Policy.Network); err != nil {
 			_ = proc.Kill()
 			p.closeOurs()
 			if tty := proc.TTY(); tty != nil {

@@ -140,9 +140,7 @@ func (t *table) launch(ctx context.Context, c Caller, e *entry, p wire.ExecParam
 	if err != nil {
 		return nil, t.refuse(err)
 	}
-	if spec.Policy.Network.Session != "" { // nobody shares a network with another principal
-		spec.Policy.Network.owner = e.Principal
-	}
+	spec.Policy.Network.owner = e.Principal // nobody shares a session with another principal
 	if err := t.record(e, p, spec, grace); err != nil {
 		return nil, t.refuse(err)
 	}

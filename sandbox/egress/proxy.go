@@ -29,6 +29,8 @@ type Options struct {
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Dial connects to an address, which is never a name. Nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Room bounds the connections of this and other proxies together; nil: each has its own bound only.
+	Room *Room
 	// Decided, if not nil, is told of every request that could be read as one, once, when
 	// its connection stands or has failed. Calls come from many goroutines and should
 	// return soon; the request waits for them.
@@ -39,6 +41,7 @@ type Options struct {
 type Proxy struct {
 	rules     Rules
 	permit    []netip.Prefix
+	room      *Room
 	own       func(netip.Addr) bool
 	lookup    func(context.Context, string) ([]netip.Addr, error)
 	dial      func(context.Context, string, string) (net.Conn, error)
@@ -65,6 +68,7 @@ type Proxy struct {
 func New(o Options) (*Proxy, error) {
 	p := &Proxy{
 		rules:     o.Rules,
+		room:      o.Room,
 		own:       isOwn,
 		lookup:    o.Lookup,
 		dial:      o.Dial,
@@ -192,11 +196,15 @@ func (p *Proxy) drop(l net.Listener) {
 func (p *Proxy) admit(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.conns) >= maxConns+maxTurnedAway {
+	if p.closed {
 		conn.Close()
 		return
 	}
-	c := &clientConn{Conn: conn, proxy: p, turnedAway: p.admitted >= maxConns}
+	c := &clientConn{Conn: conn, proxy: p, turnedAway: p.admitted >= maxConns || !p.room.take()}
+	if c.turnedAway && len(p.conns)-p.admitted >= maxTurnedAway {
+		conn.Close()
+		return
+	}
 	p.conns[c] = struct{}{}
 	if !c.turnedAway {
 		p.admitted++
@@ -258,6 +266,7 @@ func (c *clientConn) Close() error {
 		delete(p.conns, c)
 		if !c.turnedAway {
 			p.admitted--
+			p.room.leave()
 		}
 	})
 	return err

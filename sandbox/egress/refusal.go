@@ -41,7 +41,7 @@ func (p *Proxy) explain(d Decision, cause error) answer {
 		return a
 	case TooMany:
 		return failed(http.StatusServiceUnavailable, "connection_limit_reached", socksFailure,
-			"more than %d connections at once: close some and try again", maxConns)
+			"too many connections at once: close some and try again")
 	case NotResolved:
 		if timeout {
 			return failed(http.StatusGatewayTimeout, "dns_timeout", socksHostUnreachable, "%s: the name server did not answer in time", d.Destination())

@@ -127,7 +127,7 @@ func TestTooManyConnectionsAreToldSo(t *testing.T) {
 		conns = append(conns, openTunnel(t, w, server))
 	}
 	resp, body := w.raw(t, "CONNECT a.example:"+port(server)+" HTTP/1.1\r\n\r\n")
-	if resp.StatusCode != 503 || body != "sandbox proxy: more than 256 connections at once: close some and try again\n" {
+	if resp.StatusCode != 503 || body != "sandbox proxy: too many connections at once: close some and try again\n" {
 		t.Errorf("%s %q", resp.Status, body)
 	}
 	w.wantLast(t, Decision{Protocol: HTTPConnect, Host: "a.example", Port: portNumber(t, server), Reason: TooMany})
