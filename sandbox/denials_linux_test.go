@@ -228,6 +228,24 @@ folder beside the workspace, in which the commands begin; `+"`B`"+` is what hold
 	return b.String() + rows.String()
 }
 
+// The last call of a command is counted by the time of its end.
+func TestRefusedCallsAreCountedBeforeTheCommandEnds(t *testing.T) {
+	l := newLauncher(t, Options{})
+	root, file := probe(t)
+	for range 50 {
+		proc, err := l.Start(noContext, Policy{Mode: ReadOnly, Roots: []string{root}}, Command{Argv: []string{file, "mount"}, Arg0: probeName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := proc.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if all := proc.Denials(nil); len(all) != 1 || all[0].Op != "mount" || all[0].Count != 1 {
+			t.Fatalf("said %+v, want one mount", all)
+		}
+	}
+}
+
 func TestDenialsAreWrittenDown(t *testing.T) {
 	want := denialsDocument()
 	if *update {
