@@ -78,3 +78,17 @@ malformed
 		}
 	}
 }
+
+// What is said of a command is read on terminals and in logs of others.
+func TestDenialHasNothingThatATerminalObeys(t *testing.T) {
+	for name, want := range map[string]string{
+		"/etc/a\x1bP1\x1b\\b": `/etc/a?P1?\b`, "/etc/\u202eevil\u200b": "/etc/?evil?", "/etc/\u009b1m": "/etc/?1m", "/etc/\xff\xfe": "/etc/?",
+		"/etc/Ä ö": "/etc/Ä ö",
+	} {
+		c := complaints{setup: &setup{}, dir: "/"}
+		found := c.read([]byte("touch: cannot touch '" + name + "': Read-only file system\n"))
+		if len(found) != 1 || found[0].Subject != want {
+			t.Errorf("%q: said %+v, want the subject %q", name, found, want)
+		}
+	}
+}

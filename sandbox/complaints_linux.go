@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,7 +93,7 @@ func (c *complaints) explain(errno unix.Errno, line string, at, end int) bool {
 			continue
 		}
 		if d, ok := c.denied(errno, filepath.Clean(abs)); ok {
-			d.Kind, d.Subject, d.Evidence = DenialFilesystem, path, EvidencePolicy
+			d.Kind, d.Subject, d.Evidence = DenialFilesystem, printable(path), EvidencePolicy
 			c.add(d)
 			return true
 		}
@@ -295,4 +296,14 @@ func plainText(line string) string {
 		return line
 	}
 	return ansi.ReplaceAllString(line, "")
+}
+
+// printable is a name without what a terminal obeys, or what makes a text look like another one.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, strings.ToValidUTF8(name, "?"))
 }

@@ -26,7 +26,7 @@ type Denial struct {
 	Kind DenialKind
 	// Op is what was to be done, such as "write", or the name of a system call.
 	Op string
-	// Subject is to what, as the command called it; empty: not known.
+	// Subject is to what, as the command called it, with ? for what cannot be printed; empty: not known.
 	Subject string
 	// Rule is the part of the policy, in words.
 	Rule     string

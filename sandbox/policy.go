@@ -103,8 +103,8 @@ type Limits struct {
 	CPUMilli uint64
 	// OpenFiles is RLIMIT_NOFILE; zero means 8192, or less if the daemon has less.
 	OpenFiles uint64
-	// Processes is RLIMIT_NPROC, which counts the threads of the sandbox; zero
-	// means 4096.
+	// Processes is RLIMIT_NPROC, which counts the threads of the sandbox, or those of
+	// all sandboxes of a network session; zero means 4096.
 	Processes uint64
 	// FileBytes is RLIMIT_FSIZE in bytes; zero means no limit.
 	FileBytes uint64
