@@ -286,8 +286,8 @@ func (l *Launcher) launch(pl *plan, spare *blank) (*Process, error) {
 	}
 	pl.closeTrees()
 	p := newProcess(l, b.pid, b.pidfd, b.ctl, pl)
-	if pl.session != nil {
-		p.listener = pl.session.listener
+	if p.session = pl.session; p.session != nil {
+		p.listener = p.session.listener
 	}
 	l.mu.Lock()
 	l.running[p] = struct{}{}

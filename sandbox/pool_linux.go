@@ -162,7 +162,7 @@ func (p *pool) fresh(w *warm, policy Policy) bool {
 	if policy.Mode == FullAccess {
 		return true // it has no view of its own
 	}
-	if n := w.proc.plan.session; n != nil && !n.alive() {
+	if n := w.proc.session; n != nil && !n.alive() {
 		return false // the next one begins the session anew
 	}
 	now, ok := p.launcher.look(policy)

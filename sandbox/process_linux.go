@@ -18,6 +18,7 @@ type Process struct {
 	rawPidfd int      // the same, as a number
 	ctl      *control
 	plan     *plan
+	session  *netSession // of the plan, which leaves it at the end; nil: none
 	tty      *os.File
 	listener net.Listener // of NetworkProxy
 	notices  *notices     // nil: refused calls are not told
