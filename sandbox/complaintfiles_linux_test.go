@@ -92,3 +92,22 @@ func TestDenialHasNothingThatATerminalObeys(t *testing.T) {
 		}
 	}
 }
+
+// What the view shows, or where there is no view, a missing file is just missing.
+func TestMissingFileIsNoDenialWhereItWouldBeSeen(t *testing.T) {
+	for _, c := range []struct {
+		setup setup
+		said  string
+		want  int
+	}{
+		{setup{}, "cat: /run/shown/x: No such file or directory", 1},
+		{setup{pieces: []piece{{path: "/run/shown", readOnly: true}}}, "cat: /run/shown/x: No such file or directory", 0},
+		{setup{pieces: []piece{{path: "/run/shown", readOnly: true}}}, "cat: /run/other: No such file or directory", 1},
+		{setup{reduced: true}, "cat: /run/shown/x: No such file or directory", 0},
+		{setup{reduced: true}, "ln: failed to create hard link '/etc/x' => 'y': Invalid cross-device link", 0},
+	} {
+		if got := (&complaints{setup: &c.setup, dir: "/"}).read([]byte(c.said)); len(got) != c.want {
+			t.Errorf("%+v: of %q %+v is said, want %d denials", c.setup, c.said, got, c.want)
+		}
+	}
+}
