@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,12 +29,12 @@ func TestComplaintsTellNothingOfWhatTheCommandDoesNotSee(t *testing.T) {
 		for _, phrase := range []string{"Permission denied", "Read-only file system", "No such file or directory", "Device or resource busy", "Invalid cross-device link"} {
 			said := func(name string) string {
 				c := complaints{setup: &setup{readOnly: true, hidden: place.hidden, pieces: []piece{{path: ws, readOnly: true}}}, dir: ws}
-				var all string
+				var all strings.Builder
 				for _, d := range c.read(fmt.Appendf(nil, "cat: %s/%s: %s\n", place.path, name, phrase)) {
 					d.Subject = ""
-					all += fmt.Sprintf("%+v\n", d)
+					all.WriteString(fmt.Sprintf("%+v\n", d))
 				}
-				return all
+				return all.String()
 			}
 			if there, gone := said("there"), said("gone"); there != gone {
 				t.Errorf("%s, %s: of a file that is there %q is said, of one that is not %q", place.name, phrase, there, gone)
