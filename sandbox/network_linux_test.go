@@ -237,6 +237,21 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
+// Why a session cannot begin is said as of any other sandbox.
+func TestErrorOfASessionIsOneOfTheSandbox(t *testing.T) {
+	l := newLauncher(t, Options{WarmPerPolicy: -1})
+	l.sessions.close()
+	for _, inner := range []error{&SetupError{Stage: "spawner", Err: unix.EMFILE}, &UnsupportedError{Missing: []Layer{{Name: "user namespaces"}}}} {
+		if got := explain(fail("session", "", inner)); got != inner {
+			t.Errorf("%q is told as %q", inner, got)
+		}
+	}
+	var failed *SetupError
+	if _, err := l.Start(noContext, probing(t, Network{Session: "s"}), Command{Argv: []string{"true"}}); !errors.As(err, &failed) || !errors.Is(err, ErrClosed) {
+		t.Errorf("without sessions: %v", err)
+	}
+}
+
 // One owner's sessions, in use or not, are no reason to refuse another's; and what is idle is no reason to refuse anything.
 func TestOwnerOfManySessionsLeavesRoomForOthers(t *testing.T) {
 	l := newLauncher(t, Options{WarmPerPolicy: -1})

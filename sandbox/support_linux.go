@@ -16,8 +16,11 @@ func explain(err error) error {
 	}
 	var known *SetupError
 	var missing *UnsupportedError
-	if errors.As(err, &known) || errors.As(err, &missing) {
-		return err
+	switch { // what a step inside of this one has explained is said once
+	case errors.As(err, &missing):
+		return missing
+	case errors.As(err, &known):
+		return known
 	}
 	var se *stageError
 	if !errors.As(err, &se) {
