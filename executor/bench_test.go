@@ -33,7 +33,7 @@ func BenchmarkExec(b *testing.B) {
 					go func() {
 						var err error
 						for err == nil && left.Add(-1) >= 0 {
-							err = once(b, l)
+							err = startAndWait(b, l)
 						}
 						done <- err
 					}()
@@ -48,7 +48,7 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
-func once(b *testing.B, l *executor.Local) error {
+func startAndWait(b testing.TB, l *executor.Local) error {
 	p, err := l.Start(b.Context(), wire.ExecParams{Argv: []string{"echo", "x"}})
 	if err != nil {
 		return err
