@@ -19,6 +19,8 @@ socket (agent.sock in the client's folder) is removed, or when the client's key 
 no more than the client's key, and nobody but its user can speak with it.
 
 POSTERN_AGENT=off in the environment: neither start one nor use it.`,
+		Example: `  postern agent --idle 1h
+  POSTERN_AGENT=off postern exec builder -- true`,
 		Args: noWords,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
