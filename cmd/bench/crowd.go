@@ -1,0 +1,134 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/quicconn"
+)
+
+// crowdVariable makes this program a process full of executors, and says how many.
+const crowdVariable = "POSTERN_BENCH_CROWD"
+
+// crowd is that process.
+type crowd struct {
+	*daemon
+	tenants []string // the relay's list that lets them in
+}
+
+// newCrowd starts it; it has made its keys when this returns.
+func newCrowd(ctx context.Context, dir string, n int) (*crowd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(plainEnv(dir), crowdVariable+"="+strconv.Itoa(n), "GOGC=400") // the processors are for the relay
+	c := &crowd{tenants: []string{"tenant crowd"}}
+	if c.daemon, err = startDaemon(cmd, filepath.Join(dir, "crowd.log"), true); err != nil {
+		return nil, err
+	}
+	for i := range n {
+		key, err := c.line(ctx)
+		if err != nil {
+			c.kill()
+			return nil, err
+		}
+		c.tenants = append(c.tenants, fmt.Sprintf("exec %s e%d", key, i))
+	}
+	return c, nil
+}
+
+// connect makes all of them join a relay.
+func (c *crowd) connect(relay keys.RelayURL) error {
+	_, err := fmt.Fprintln(c.stdin, relay)
+	return err
+}
+
+// beCrowd is what the process does: print keys, read the relay's address, stay until the input ends.
+func beCrowd(ctx context.Context, count string, in io.Reader, out io.Writer) error {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return err
+	}
+	all := make([]*keys.PrivateKey, n)
+	for i := range all {
+		if all[i], err = keys.Generate(keys.Executor); err != nil {
+			return err
+		}
+		fmt.Fprintln(out, all[i].Public())
+	}
+	input := bufio.NewReader(in)
+	text, err := input.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	relay, err := keys.ParseRelayURL(strings.TrimSpace(text))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var executors sync.WaitGroup
+	for _, key := range all {
+		executors.Go(func() {
+			member := &crowdMember{key, relay, wire.ID(wire.NewExecID())}
+			_ = quicconn.Redial(ctx, quicconn.Backoff{}, member.stay)
+		})
+	}
+	_, err = io.Copy(io.Discard, input)
+	cancel()
+	executors.Wait()
+	return err
+}
+
+// crowdMember is an executor with nothing behind it.
+type crowdMember struct {
+	key      *keys.PrivateKey
+	relay    keys.RelayURL
+	instance wire.ID
+}
+
+// stay joins once, and says since when it was in when that ends.
+func (m *crowdMember) stay(ctx context.Context) (time.Time, error) {
+	hop, err := m.join(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	begun := time.Now()
+	defer hop.Transport.Close(wire.CodeShutdown, "")
+	err = hop.Run(ctx, wire.ExecutorHeartbeat)
+	if leaving := hop.Leaving(); leaving != nil {
+		return begun, leaving
+	}
+	return begun, err
+}
+
+func (m *crowdMember) join(ctx context.Context) (*noiseconn.Hop, error) {
+	ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
+	defer cancel()
+	address := net.JoinHostPort(m.relay.Host, strconv.Itoa(int(m.relay.Port)))
+	c, err := quicconn.Dial(ctx, address, quicconn.Options{Role: wire.RoleExecutor})
+	if err != nil {
+		return nil, err
+	}
+	hop, err := noiseconn.Join(ctx, c, m.key, m.relay.Key, &wire.HopHello{Role: wire.RoleExecutor, Versions: wire.Versions, Instance: m.instance})
+	if err != nil {
+		_ = c.Close(wire.CodeShutdown, "") // the other error says more
+	}
+	return hop, err
+}

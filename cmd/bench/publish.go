@@ -1,0 +1,67 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// The markers in a Markdown file between which the table stands.
+const (
+	beginMarker = "<!-- cmd/bench begins: what stands here is generated -->"
+	endMarker   = "<!-- cmd/bench ends -->"
+)
+
+// publish prints the table, and writes the files that were asked for.
+func (b *bench) publish(out io.Writer) error {
+	table := b.report.markdown()
+	if _, err := io.WriteString(out, table); err != nil {
+		return err
+	}
+	if b.o.json != "" {
+		text, err := json.MarshalIndent(&b.report, "", "\t")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(b.o.json, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if b.o.out == "" {
+		return nil
+	}
+	old, err := os.ReadFile(b.o.out)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, err := between(string(old), table)
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.o.out, err)
+	}
+	return os.WriteFile(b.o.out, []byte(text), 0o644)
+}
+
+// between puts a table between the markers of a text, whose other parts stay as they are. A text without markers
+// gets them at its end.
+func between(text, table string) (string, error) {
+	block := beginMarker + "\n\n" + strings.TrimSpace(table) + "\n\n" + endMarker
+	begins, ends := strings.Count(text, beginMarker), strings.Count(text, endMarker)
+	if begins == 0 && ends == 0 {
+		if text != "" {
+			text = strings.TrimRight(text, "\n") + "\n\n"
+		}
+		return text + block + "\n", nil
+	}
+	before, rest, _ := strings.Cut(text, beginMarker)
+	_, after, found := strings.Cut(rest, endMarker)
+	if begins != 1 || ends != 1 || !found {
+		return "", fmt.Errorf("want %q once and %q once after it", beginMarker, endMarker)
+	}
+	return before + block + after, nil
+}
