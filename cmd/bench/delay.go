@@ -54,7 +54,8 @@ type udpDelay struct {
 	socket  *net.UDPConn
 	target  *net.UDPAddr
 	oneWay  time.Duration
-	blocked atomic.Bool // nothing passes
+	blocked atomic.Bool  // nothing passes
+	read    atomic.Int64 // datagrams that came from the sources
 	cancel  context.CancelFunc
 	all     sync.WaitGroup
 
@@ -111,8 +112,13 @@ func (d *udpDelay) forward(ctx context.Context) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || d.blocked.Load() {
-			continue // an error is of a datagram that was sent before
+		if err != nil {
+			continue // of a datagram that was sent before
+		}
+		shut := d.blocked.Load()
+		d.read.Add(1)
+		if shut {
+			continue
 		}
 		flow, err := d.flow(ctx, from)
 		if err != nil {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // clockTicks is USER_HZ, which Linux has fixed for what it shows in /proc.
