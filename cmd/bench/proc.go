@@ -98,21 +98,33 @@ func resident(pid int) (float64, error) {
 }
 
 // strays are the processes that run a program which is this run's own, and do not descend from this one: what the
-// product itself has left in the background.
+// product itself has left in the background. It looks twice, since processes come and go while it does.
 func strays(program string) (pids []int) {
-	ours := tree(os.Getpid())
+	first := straysOnce(program)
+	for pid := range straysOnce(program) {
+		if first[pid] {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func straysOnce(program string) map[int]bool {
+	found := make(map[int]bool)
 	names, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, name := range names {
 		target, err := os.Readlink(name)
 		if err != nil || target != program {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if _, own := ours[pid]; err == nil && !own {
-			pids = append(pids, pid)
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			found[pid] = true
 		}
 	}
-	return pids
+	for pid := range tree(os.Getpid()) {
+		delete(found, pid)
+	}
+	return found
 }
 
 // freeAddress is one of loopback whose port is free for TCP and UDP, and stays so: it is below those that the kernel
