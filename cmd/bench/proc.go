@@ -18,7 +18,8 @@ const clockTicks = 100
 // processStat is what /proc/PID/stat says of a process.
 type processStat struct {
 	parent int
-	cpu    float64 // seconds, of children that were waited for too
+	own    float64 // CPU seconds
+	cpu    float64 // of children that were waited for too
 }
 
 func parseStat(text string) (s processStat, err error) {
@@ -30,10 +31,13 @@ func parseStat(text string) (s processStat, err error) {
 	if s.parent, err = strconv.Atoi(fields[1]); err != nil {
 		return s, err
 	}
-	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+	for i, field := range fields[11:15] { // utime, stime, cutime, cstime
 		ticks, err := strconv.ParseFloat(field, 64)
 		if err != nil {
 			return s, err
+		}
+		if i < 2 {
+			s.own += ticks / clockTicks
 		}
 		s.cpu += ticks / clockTicks
 	}

@@ -11,7 +11,7 @@ import (
 func TestStatIsReadWhateverTheProcessIsCalled(t *testing.T) {
 	for _, name := range []string{"sh", "a b", ")", ") R 1 2 3 (", ""} {
 		s, err := parseStat("42 (" + name + ") S 7 42 42 0 -1 4194304 100 0 0 0 150 50 25 75 20 0 1 0 100 0 0")
-		if err != nil || s.parent != 7 || s.cpu != 3 {
+		if err != nil || s.parent != 7 || s.own != 2 || s.cpu != 3 {
 			t.Errorf("%q: %+v, %v", name, s, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"sync"
+	"time"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -46,6 +47,7 @@ func (b *bench) profileOne(ctx context.Context, s *posternSite, name string, run
 	file := func(who string) string {
 		return filepath.Join(b.o.profiles, fmt.Sprintf("%s-%s.pprof", name, who))
 	}
+	before, begun := s.used(), time.Now()
 	loading, enough := context.WithCancel(ctx)
 	defer enough()
 	var load sync.WaitGroup
@@ -67,6 +69,9 @@ func (b *bench) profileOne(ctx context.Context, s *posternSite, name string, run
 		})
 	}
 	watched.Wait()
+	used, share := s.used(), 100/time.Since(begun).Seconds()
+	b.say("%s: of one processor, client %.0f %%, relay %.0f %%, executor %.0f %%, what it runs %.0f %%", name,
+		(used.client-before.client)*share, (used.relay-before.relay)*share, (used.executor-before.executor)*share, (used.commands-before.commands)*share)
 	pprof.StopCPUProfile()
 	enough()
 	load.Wait()
@@ -74,6 +79,17 @@ func (b *bench) profileOne(ctx context.Context, s *posternSite, name string, run
 		failed = nil // that was us
 	}
 	return errors.Join(append(failures, failed, os.WriteFile(file("client"), mine.Bytes(), 0o644))...)
+}
+
+// usage is processor time so far, in seconds.
+type usage struct{ client, relay, executor, commands float64 }
+
+func (s *posternSite) used() usage {
+	at := func(pid int) float64 { return tree(pid)[pid].own }
+	executor := s.executor.cmd.Process.Pid
+	u := usage{client: at(os.Getpid()), relay: at(s.relay.cmd.Process.Pid), executor: at(executor)}
+	u.commands = treeCPU(executor) - u.executor // sandboxes, and what makes them
+	return u
 }
 
 // pour moves zeros until its context ends.
