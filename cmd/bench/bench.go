@@ -60,6 +60,9 @@ func (b *bench) wanted(name string) bool {
 // measureAll fills the report.
 func (b *bench) measureAll(ctx context.Context) (err error) {
 	b.report.describe()
+	if len(b.o.only) == 1 && b.o.only[0] == noMeasure && b.o.profiles == "" {
+		return nil
+	}
 	b.say("building postern")
 	if b.program, err = buildPostern(ctx, b.dir, b.o.postern); err != nil {
 		return err

@@ -21,7 +21,6 @@ type machine struct {
 	Kernel     string  `json:"kernel"`
 	Go         string  `json:"go"`
 	User       int     `json:"uid"`
-	Load       string  `json:"load"` // of 1, 5 and 15 minutes, at the start
 }
 
 // String is one line.
@@ -30,8 +29,7 @@ func (m machine) String() string {
 	if m.User == 0 {
 		who = "root"
 	}
-	return fmt.Sprintf("%d × %s, %.0f GiB, Linux %s, %s, as %s; load of the machine before the start (1, 5, 15 minutes): %s",
-		m.Processors, m.Processor, m.MemoryGiB, m.Kernel, m.Go, who, m.Load)
+	return fmt.Sprintf("%d × %s, %.0f GiB, Linux %s, %s, as %s", m.Processors, m.Processor, m.MemoryGiB, m.Kernel, m.Go, who)
 }
 
 // describe fills in what does not depend on any measure.
@@ -47,9 +45,13 @@ func (r *report) describe() {
 	if unix.Sysinfo(&info) == nil {
 		r.Machine.MemoryGiB = float64(info.Totalram) * float64(info.Unit) / (1 << 30)
 	}
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		r.Machine.Load = strings.Join(strings.Fields(string(text))[:3], " ")
-	}
+}
+
+// load is the machine's, of the last minute: what runs beside a measure, and the measure. Zero where it is not known.
+func load() (load float64) {
+	text, _ := os.ReadFile("/proc/loadavg")
+	_, _ = fmt.Sscan(string(text), &load)
+	return load
 }
 
 // revision is the one of the repository that this runs in.

@@ -24,6 +24,7 @@ type options struct {
 	rounds   int
 	only     []string
 	json     string
+	keep     string
 	out      string
 	delay    time.Duration
 	idle     []int
@@ -66,7 +67,10 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		}
 		return err
 	}
-	b.report.Command = strings.TrimSpace("go run ./cmd/bench " + strings.Join(args[1:], " "))
+	b.report.Command = strings.TrimSpace("go run ./cmd/bench " + strings.Join(quoted(args[1:]), " "))
+	if err := b.keep(); err != nil {
+		return err
+	}
 	return b.publish(out)
 }
 
@@ -74,7 +78,8 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(usage)
 	f.IntVar(&o.rounds, "rounds", 10, "turns of each side; cheap measures take more, dear ones fewer")
-	only := f.String("only", "", "comma-separated measures instead of all: "+strings.Join(measureNames, ", "))
+	only := f.String("only", "", "comma-separated measures instead of all: "+strings.Join(measureNames, ", ")+"; or none")
+	f.StringVar(&o.keep, "keep", "", "take what -only leaves out from this `file`, which -json has written earlier")
 	f.StringVar(&o.json, "json", "", "write all figures into this `file`")
 	f.StringVar(&o.out, "out", "", "put the table into this Markdown `file`, between its markers")
 	f.DurationVar(&o.delay, "delay", targetDelay, "round-trip time that the delayed path adds to each leg; 0 leaves that path out")
@@ -90,7 +95,7 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 		return o, fmt.Errorf("what is %q? want flags only", f.Arg(0))
 	}
 	for _, name := range words(*only) {
-		if !slices.Contains(measureNames, name) {
+		if name != noMeasure && !slices.Contains(measureNames, name) {
 			return o, fmt.Errorf("-only: no measure %q; there are: %s", name, strings.Join(measureNames, ", "))
 		}
 		o.only = append(o.only, name)
@@ -112,6 +117,17 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 		o.rounds, o.idle = 1, []int{20}
 	}
 	return o, nil
+}
+
+// quoted are arguments as one would type them.
+func quoted(args []string) []string {
+	all := slices.Clone(args)
+	for i, arg := range all {
+		if strings.ContainsAny(arg, " *?$'\"") {
+			all[i] = strconv.Quote(arg)
+		}
+	}
+	return all
 }
 
 // words are the parts of a list with commas.

@@ -35,6 +35,9 @@ const (
 	sandboxStart = "sandbox start"
 )
 
+// noMeasure is what -only calls none of them.
+const noMeasure = "none"
+
 // measureNames are all of them, in the order of the report.
 var measureNames = []string{coldExec, warmExec, echo, keystroke, parallel, bulkDown, bulkUp, resume, sandboxStart, idle}
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -18,8 +19,56 @@ const (
 	endMarker   = "<!-- cmd/bench ends -->"
 )
 
+// keep takes measures that were not taken from an earlier run's file.
+func (b *bench) keep() error {
+	if b.o.keep == "" {
+		return nil
+	}
+	text, err := os.ReadFile(b.o.keep)
+	if err != nil {
+		return err
+	}
+	var old report
+	if err := json.Unmarshal(text, &old); err != nil {
+		return fmt.Errorf("%s: %w", b.o.keep, err)
+	}
+	b.report = merge(old, b.report)
+	return nil
+}
+
+// merge replaces what a later run has measured again. Where that has measured nothing, all is the old one's.
+func merge(old, next report) report {
+	if len(next.Measures) == 0 {
+		return old
+	}
+	for _, m := range old.Measures {
+		if !slices.ContainsFunc(next.Measures, m.same) {
+			next.Measures = append(next.Measures, m)
+		}
+	}
+	for _, p := range old.Peers {
+		if !slices.ContainsFunc(next.Peers, func(q peerReport) bool { return p.Name == q.Name && p.Path == q.Path }) {
+			next.Peers = append(next.Peers, p)
+		}
+	}
+	return next
+}
+
+// sort puts measures into the order of the report, their paths beside each other.
+func (r *report) sort() {
+	place := func(m measureReport) int {
+		return 2*slices.Index(measureNames, m.Name) + min(1, strings.Count(m.Path, delayed))
+	}
+	slices.SortStableFunc(r.Measures, func(a, b measureReport) int { return place(a) - place(b) })
+}
+
+func (m measureReport) same(other measureReport) bool {
+	return m.Name == other.Name && m.Path == other.Path
+}
+
 // publish prints the table, and writes the files that were asked for.
 func (b *bench) publish(out io.Writer) error {
+	b.report.sort()
 	table := b.report.markdown()
 	if _, err := io.WriteString(out, table); err != nil {
 		return err

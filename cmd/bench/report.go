@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -42,6 +43,8 @@ type measureReport struct {
 	Path    string             `json:"path"`
 	About   string             `json:"about"`
 	Rounds  int                `json:"rounds"`
+	When    time.Time          `json:"when"` // its end
+	Load    spread             `json:"load"` // of the machine, at the beginning of each round
 	Rows    []row              `json:"rows"`
 	Samples map[string]figures `json:"samples"` // by side
 }
@@ -66,7 +69,7 @@ type row struct {
 
 // add makes the rows of a measure: each of postern's sides beside each peer.
 func (r *report) add(m *measure, all samples, delay time.Duration) {
-	d := measureReport{Name: m.name, Path: m.path, About: m.about, Rounds: m.rounds, Samples: make(map[string]figures)}
+	d := measureReport{Name: m.name, Path: m.path, About: m.about, Rounds: m.rounds, When: time.Now(), Load: spreadOf(m.loads), Samples: make(map[string]figures)}
 	where := m.path
 	if where != delayed {
 		where = loopback
@@ -176,13 +179,20 @@ func (r *report) markdown() string {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", m.Name, m.Path, w.Quantity, w.Subject, withUnit(w.Value, w.Unit), peer, theirs, ratio, w.verdict())
 		}
 	}
-	b.WriteString("\nWhat each one is:\n\n")
+	b.WriteString("\nWhat each one is, and how busy the machine was (load, with the measure's own):\n\n")
 	told := make(map[string]bool)
 	for _, m := range r.Measures {
-		if !told[m.Name] {
-			told[m.Name] = true
-			fmt.Fprintf(&b, "- **%s** (rounds: %d): %s.\n", m.Name, m.Rounds, m.About)
+		if told[m.Name] {
+			continue
 		}
+		told[m.Name] = true
+		var busy []string
+		for _, other := range r.Measures {
+			if other.Name == m.Name && other.Load.Median > 0 {
+				busy = append(busy, fmt.Sprintf("%.0f %s", other.Load.Median, other.Path))
+			}
+		}
+		fmt.Fprintf(&b, "- **%s** (rounds: %d; load: %s): %s.\n", m.Name, m.Rounds, cmp.Or(strings.Join(busy, ", "), "not known"), m.About)
 	}
 	return b.String()
 }

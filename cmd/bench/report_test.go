@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestTableIsNotPutBetweenHalfMarkers(t *testing.T) {
 
 // reported is the report of one measure with fixed figures.
 func reported(name, path string, delay time.Duration, figures map[string]float64, peers ...string) measureReport {
-	m := &measure{name: name, path: path, rounds: 1, quantities: []quantity{{name: "time", unit: "ms"}}, contenders: []contender{{name: postern}}}
+	m := &measure{name: name, path: path, rounds: 1, loads: []float64{1}, quantities: []quantity{{name: "time", unit: "ms"}}, contenders: []contender{{name: postern}}}
 	for _, peer := range peers {
 		m.contenders = append(m.contenders, contender{name: peer, peer: true})
 	}
@@ -114,5 +115,21 @@ func TestEveryTargetIsOfAMeasureThatThereIs(t *testing.T) {
 		if !names[target.measure] || !better {
 			t.Errorf("target %+v", target)
 		}
+	}
+}
+
+func TestALaterRunReplacesWhatItHasMeasuredAgain(t *testing.T) {
+	at := func(name, path string, rounds int) measureReport {
+		return measureReport{Name: name, Path: path, Rounds: rounds}
+	}
+	old := report{Revision: "old", Measures: []measureReport{at(coldExec, loopback, 1), at(coldExec, delayed, 1), at(echo, loopback, 1)}, Peers: []peerReport{{Name: sshDefault, Path: loopback}}}
+	got := merge(old, report{Revision: "next", Measures: []measureReport{at(coldExec, delayed, 2), at(idle, "20 executors", 2)}})
+	got.sort()
+	want := []measureReport{at(coldExec, loopback, 1), at(coldExec, delayed, 2), at(echo, loopback, 1), at(idle, "20 executors", 2)}
+	if !slices.EqualFunc(got.Measures, want, func(a, b measureReport) bool { return a.same(b) && a.Rounds == b.Rounds }) || got.Revision != "next" || len(got.Peers) != 1 {
+		t.Errorf("merged: %+v", got)
+	}
+	if got := merge(old, report{Revision: "next"}); got.Revision != "old" || len(got.Measures) != 3 {
+		t.Errorf("with nothing new: %+v", got)
 	}
 }

@@ -29,7 +29,8 @@ type measure struct {
 	quantities []quantity
 	contenders []contender
 	rounds     int
-	close      func() // nil: nothing to do
+	close      func()    // nil: nothing to do
+	loads      []float64 // of the machine, at each round
 }
 
 // samples are the figures by contender, then by quantity, then by round.
@@ -42,6 +43,7 @@ func (m *measure) run(ctx context.Context) (samples, error) {
 		all[c.name] = make([][]float64, len(m.quantities))
 	}
 	for round := range m.rounds + 1 {
+		m.loads = append(m.loads, load())
 		for _, i := range rand.Perm(len(m.contenders)) {
 			c := m.contenders[i]
 			figures, err := c.sample(ctx)
