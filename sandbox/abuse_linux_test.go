@@ -34,7 +34,7 @@ func TestOutputFloodDoesNotReachTheInit(t *testing.T) {
 func TestStoppedCommandIsStillKilled(t *testing.T) {
 	l := newLauncher(t, Options{AllowFullAccess: true})
 	for _, p := range bothModes {
-		proc, r := startPiped(t, l, p, "(trap '' TERM; kill -STOP $$; sleep 1000) & echo $$; kill -STOP $$; echo went on")
+		proc, r := startPiped(t, l, p, `sh -c 'trap "" TERM; kill -STOP $$; sleep 1000' & echo $$; kill -STOP $$; echo went on`)
 		readLine(t, r)
 		if err := proc.Kill(); err != nil {
 			t.Error(err)
