@@ -225,7 +225,7 @@ func (s *sshSite) negotiated(ctx context.Context) error {
 	if kex == nil || cipher == nil || name == nil {
 		return errors.New("ssh -v does not say what was negotiated")
 	}
-	s.agreedKex, s.agreedCipher, s.version = kex[1], cipher[1]+" with MAC "+cipher[2], strings.TrimSpace(name[1])
+	s.agreedKex, s.agreedCipher, s.version = kex[1], cipher[1]+", MAC "+strings.Trim(cipher[2], "<>"), strings.TrimSpace(name[1])
 	return nil
 }
 

@@ -189,7 +189,7 @@ func (r *report) markdown() string {
 		var busy []string
 		for _, other := range r.Measures {
 			if other.Name == m.Name && other.Load.Median > 0 {
-				busy = append(busy, fmt.Sprintf("%.0f %s", other.Load.Median, other.Path))
+				busy = append(busy, fmt.Sprintf("%s %.0f", other.Path, other.Load.Median))
 			}
 		}
 		fmt.Fprintf(&b, "- **%s** (rounds: %d; load: %s): %s.\n", m.Name, m.Rounds, cmp.Or(strings.Join(busy, ", "), "not known"), m.About)
