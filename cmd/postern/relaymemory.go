@@ -12,12 +12,12 @@ import (
 )
 
 // Go lets the heap grow to twice what is in use before it collects. For a relay with thousands of idle executors that
-// doubles what each costs, and for one with few it means a collection every 4 MiB. So the collector gets the same room
-// whatever is in use, and only a part of that from where it would be more.
+// doubles what each costs. So the collector gets the same room whatever is in use, and a part of that only from where it would
+// be more.
 const (
-	collectorRoom  = 32 << 20 // bytes between two collections, while a quarter of what is in use is less
-	collectorLeast = 15       // percent of what is in use
-	collectorMost  = 400      // the same: between two collections nobody looks, and what is in use may grow fast
+	collectorRoom  = 8 << 20 // bytes between two collections, while the least of what is in use is less
+	collectorLeast = 15      // percent of what is in use
+	collectorMost  = 400     // the same: between two collections nobody looks, and what is in use may grow fast
 )
 
 // limitMemory makes this process collect its garbage as a relay needs it, and stay below the limit of its cgroup.

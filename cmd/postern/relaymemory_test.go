@@ -14,12 +14,12 @@ func TestCollectorHasTheSameRoomUntilAPartOfWhatIsInUseIsMore(t *testing.T) {
 	}{
 		{0, 400},
 		{1 << 20, 400},
-		{8 << 20, 400},
-		{16 << 20, 200},
-		{32 << 20, 100},
-		{64 << 20, 50},
-		{128 << 20, 25},
-		{256 << 20, 15},
+		{2 << 20, 400},
+		{4 << 20, 200},
+		{8 << 20, 100},
+		{16 << 20, 50},
+		{32 << 20, 25},
+		{64 << 20, 15},
 		{1 << 40, 15},
 	} {
 		if got := collectorPercent(test.inUse); got != test.want {
