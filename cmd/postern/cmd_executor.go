@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -94,6 +95,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			if err := o.keep.check(); err != nil {
 				return err
 			}
+			stdlog.SetOutput(quietUpstream{std.err})
 			o.environment = os.Environ()
 			o.std = std
 			ctx, stop := untilSignal()

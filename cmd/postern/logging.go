@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,4 +42,15 @@ func (f *logFlags) setLevel(text string) error {
 	}
 	f.current.Set(level)
 	return nil
+}
+
+// quietUpstream keeps from the standard logger what package net/http says of a server that sends more than its answer: bytes of
+// that server's choice, which a command has asked for.
+type quietUpstream struct{ w io.Writer }
+
+func (q quietUpstream) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("Unsolicited response received on idle HTTP channel")) {
+		return len(p), nil
+	}
+	return q.w.Write(p)
 }
