@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bufio"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -106,16 +105,13 @@ func TestListenerIsInTheCommandsNetworkAndEndsWithIt(t *testing.T) {
 	l := newLauncher(t, Options{})
 	_, file := probe(t)
 	for _, made := range []string{"cold", "made ahead"} {
-		proc, err := l.Start(noContext, probing(t, Network{Mode: NetworkProxy}), Command{Argv: []string{file, "dial", "tcp", ProxyAddress}, Arg0: probeName})
+		proc, err := l.Start(noContext, probing(t, Network{Mode: NetworkProxy}), Command{Argv: []string{file, "dial-held", "tcp", ProxyAddress}, Arg0: probeName})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c, err := proc.Listener().Accept()
 		if err != nil {
 			t.Fatalf("%s: accept: %v", made, err)
-		}
-		if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
-			t.Errorf("%s: read %q, %v from a command that only dials", made, b, err)
 		}
 		c.Close()
 		if r, err := proc.Wait(); err != nil || r.ExitCode != 0 {

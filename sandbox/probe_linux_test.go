@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/signal"
@@ -211,6 +212,12 @@ func probeMain(args []string) {
 		c, err := net.DialTimeout(args[1], args[2], 2*time.Second)
 		if err == nil {
 			c.Close()
+		}
+		say(err)
+	case "dial-held": // until the other end closes
+		c, err := net.DialTimeout(args[1], args[2], 2*time.Second)
+		if err == nil {
+			_, err = io.Copy(io.Discard, c)
 		}
 		say(err)
 	case "serve": // on an own port, which it tells, and on a name, until killed
