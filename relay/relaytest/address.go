@@ -1,9 +1,14 @@
 package relaytest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"syscall"
+	"time"
+
+	"github.com/postern-relay/postern/wire/quicconn"
 )
 
 // Ports that no kernel gives to a socket which asks for any: those begin at 32768 on Linux, at 49152 elsewhere.
@@ -21,4 +26,19 @@ func FreeAddress(t interface{ Fatal(...any) }) string {
 	}
 	t.Fatal("no free UDP port on the loopback")
 	return ""
+}
+
+// listen opens the socket. A process that another test is about to start has copies of all descriptors until it executes its
+// program, also of the one that was just closed.
+func (r *Relay) listen() *quicconn.Listener {
+	r.t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+		l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			r.t.Fatal(err)
+		}
+	}
 }

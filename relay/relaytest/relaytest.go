@@ -11,7 +11,6 @@ package relaytest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,9 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -30,7 +27,6 @@ import (
 	"github.com/postern-relay/postern/relay"
 	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
-	"github.com/postern-relay/postern/wire/quicconn"
 )
 
 // Relay is a running relay. Its methods are for one goroutine at a time.
@@ -385,19 +381,4 @@ func (r *Relay) Restart() {
 	l := r.listen()
 	r.address = l.Addr().(*net.UDPAddr).String()
 	r.start(l)
-}
-
-// listen opens the socket. A process that another test is about to start has copies of all descriptors until it executes its
-// program, also of the one that was just closed.
-func (r *Relay) listen() *quicconn.Listener {
-	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
-		l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
-		if err == nil {
-			return l
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
-			r.t.Fatal(err)
-		}
-	}
 }
