@@ -100,16 +100,18 @@ func (c *earlyCircuit) settle() {
 	ctx, cancel := context.WithTimeout(c.link.ctx, wire.HandshakeTimeout)
 	defer cancel()
 	s, err := askForCircuit(ctx, c.attempt.hop.Transport, c.executor)
-	if err == nil {
-		c.stream, c.on = s, c.attempt.hop.Transport
-		if len(sent) > maxEarly {
-			err = wire.ErrLost
-		} else if len(sent) > 0 {
-			_, err = s.Write(sent)
-		}
+	if err == nil && len(sent) > maxEarly {
+		s.Reset(wire.CodeCancelled)
+		err = wire.ErrLost
 	}
 	if err != nil {
 		c.err = &linkError{err}
+		return
+	}
+	c.stream, c.on = s, c.attempt.hop.Transport
+	if len(sent) > 0 {
+		// This connection is admitted: what a write has carried that failed may have been carried out.
+		_, c.err = s.Write(sent)
 	}
 }
 

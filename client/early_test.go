@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"io"
 	"os"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
 // echoing answers a circuit and sends back what it gets, and tells how many circuits there were.
@@ -160,4 +162,40 @@ func TestResetEndsAReadThatWaitsForTheWelcome(t *testing.T) {
 		s.Reset(wire.CodeCancelled)
 		wantCode(t, "Read", <-ended, wire.CodeCancelled)
 	})
+}
+
+// admittedTransport takes the request for a circuit, and breaks while what follows is written.
+type admittedTransport struct{ wire.Transport }
+
+func (admittedTransport) OpenStream(context.Context) (wire.Stream, error) {
+	mine, theirs := wiretest.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, theirs) }()
+	return &breakingStream{Stream: mine}, nil
+}
+
+type breakingStream struct {
+	wire.Stream
+	writes int
+}
+
+func (b *breakingStream) Write(p []byte) (int, error) {
+	if b.writes++; b.writes > 1 {
+		return len(p) / 2, wire.ErrLost
+	}
+	return b.Stream.Write(p)
+}
+
+func TestWhatWasWrittenAgainInPartIsNotCertainlyUnsent(t *testing.T) {
+	mine, _ := wiretest.Pipe()
+	taken := &attempt{done: make(chan struct{}), hop: &noiseconn.Hop{Transport: admittedTransport{}}}
+	close(taken.done)
+	c := &earlyCircuit{
+		link: &link{ctx: t.Context()}, attempt: taken, executor: newKey(t, keys.Executor).Public(),
+		stream: mine, gone: make(chan struct{}), expired: make(chan struct{}), sent: []byte("a start"),
+	}
+	_, err := c.Read(make([]byte, 1))
+	if err = lostError(err); !isLost(err) {
+		t.Errorf("%v counts as certainly not carried out", err)
+	}
+	c.Reset(wire.CodeCancelled)
 }
