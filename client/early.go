@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -92,7 +94,11 @@ func (c *earlyCircuit) settle() {
 	c.sent = nil
 	switch {
 	case c.attempt.err != nil:
-		c.err = &linkError{c.attempt.err}
+		if c.err = c.attempt.err; c.refused() {
+			c.err = &linkError{c.attempt.err}
+		} else if !errors.Is(c.err, wire.ErrLost) {
+			c.err = fmt.Errorf("%w (%w)", c.err, wire.ErrLost)
+		}
 		return
 	case c.attempt.hop.Transport == c.on || c.reset:
 		return
@@ -113,6 +119,16 @@ func (c *earlyCircuit) settle() {
 		// This connection is admitted: what a write has carried that failed may have been carried out.
 		_, c.err = s.Write(sent)
 	}
+}
+
+// refused reports whether the relay has said no to this very connection. One that was lost may have been admitted, its welcome on the
+// way, and may have carried what was written. Callers hold mu.
+func (c *earlyCircuit) refused() bool {
+	c.link.mu.Lock()
+	last := c.attempt.transport
+	c.link.mu.Unlock()
+	_, said := errors.AsType[*wire.Error](c.attempt.err)
+	return said && last == c.on && !errors.Is(c.attempt.err, wire.ErrLost)
 }
 
 // Write implements wire.Stream.

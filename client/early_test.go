@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"testing"
@@ -198,4 +199,28 @@ func TestWhatWasWrittenAgainInPartIsNotCertainlyUnsent(t *testing.T) {
 		t.Errorf("%v counts as certainly not carried out", err)
 	}
 	c.Reset(wire.CodeCancelled)
+}
+
+// The welcome of a connection that was lost may have been on its way, and the relay may have carried the Start.
+func TestOnlyARefusalOfItsConnectionMakesAnEarlyStartUnsent(t *testing.T) {
+	mine, _ := wiretest.Pipe()
+	own, other := &admittedTransport{}, &admittedTransport{Transport: admittedTransport{}}
+	for name, c := range map[string]struct {
+		err  error
+		last wire.Transport
+		lost bool
+	}{
+		"refused":                    {wire.Errorf(wire.CodeUnauthorized, "no"), own, false},
+		"lost":                       {wire.ErrLost, own, true},
+		"timed out":                  {context.DeadlineExceeded, own, true},
+		"closed with a code":         {fmt.Errorf("%w (%w)", wire.Errorf(wire.CodeUnauthorized, "no"), wire.ErrLost), own, true},
+		"lost, the next one refused": {wire.Errorf(wire.CodeBusy, "no"), other, true},
+	} {
+		ended := &attempt{done: make(chan struct{}), err: c.err, transport: c.last}
+		close(ended.done)
+		early := &earlyCircuit{link: &link{}, attempt: ended, on: own, stream: mine, gone: make(chan struct{}), expired: make(chan struct{}), sent: []byte("a start")}
+		if _, err := early.Read(make([]byte, 1)); isLost(lostError(err)) != c.lost {
+			t.Errorf("%s: %v, which leaves open whether it was carried out: %t, want %t", name, err, !c.lost, c.lost)
+		}
+	}
 }
