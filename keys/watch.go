@@ -19,7 +19,8 @@ import (
 const pollInterval = 250 * time.Millisecond
 
 // File is a trust file that is read again when it changes. Make one with [WatchFile] or [WatchOptionalFile]; the zero value
-// has the zero T as its content and cannot run. Current and Reload may be called from anywhere, Run once.
+// has the zero T as its content and cannot run. Current, Reload and Refused may be called
+// from anywhere, Run once.
 type File[T any] struct {
 	path    string
 	parse   func(name string, r io.Reader) (T, error)
@@ -33,6 +34,7 @@ type File[T any] struct {
 	sum     [sha256.Size]byte // of the content last read, good or bad
 	emptied bool              // it was empty at the last look, and that is not in force yet
 	failure string            // the error last reported while the file could not be read, else ""
+	refused error             // why what the file says is not in force; nil: it is
 }
 
 // trustFile is one consistent reading of a file.
@@ -219,9 +221,17 @@ func (f *File[T]) Reload() error {
 	return nil
 }
 
+// Refused is why the file, as last looked at, is not in force; nil if it is.
+func (f *File[T]) Refused() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused
+}
+
 // adopt puts the content in force, if it is good.
 func (f *File[T]) adopt(read trustFile) error {
 	value, err := f.parse(f.path, bytes.NewReader(read.content))
+	f.refused = err
 	if err != nil {
 		return err
 	}
@@ -232,7 +242,8 @@ func (f *File[T]) adopt(read trustFile) error {
 // fail notes that the file cannot be read.
 func (f *File[T]) fail(err error) error {
 	f.failure = err.Error()
-	return fmt.Errorf("the last good content stays in force: %w", err)
+	f.refused = fmt.Errorf("the last good content stays in force: %w", err)
+	return f.refused
 }
 
 // remember notes what was read and reports whether that is news. A file that was changed just now can change again without a

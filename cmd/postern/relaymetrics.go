@@ -1,6 +1,8 @@
 package main
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-relay/postern/wire/quicconn"
@@ -54,26 +56,28 @@ func (c socketCollector) Collect(m chan<- prometheus.Metric) {
 	}
 }
 
-// reloads shows whether the last change of a list or setting was accepted.
-type reloads struct{ success, at prometheus.Gauge }
+// reloads shows whether what the lists and the settings say is in force. One of them that is good does not hide another that is
+// bad, so this is asked of each when somebody looks, and no event sets it.
+type reloads struct {
+	at          prometheus.Gauge
+	badSettings atomic.Bool // as last reread
+}
 
-func newReloads(r prometheus.Registerer) *reloads {
-	gauge := func(name, help string) prometheus.Gauge {
-		g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "postern", Subsystem: "relay", Name: name, Help: help})
-		r.MustRegister(g)
-		return g
+func newReloads(r prometheus.Registerer, badLists func() error) *reloads {
+	options := func(name, help string) prometheus.GaugeOpts {
+		return prometheus.GaugeOpts{Namespace: "postern", Subsystem: "relay", Name: name, Help: help}
 	}
-	l := &reloads{
-		success: gauge("config_reload_success", "1 if the last change of lists and settings was accepted."),
-		at:      gauge("config_reload_success_timestamp_seconds", "When a change was accepted last."),
-	}
-	l.worked()
+	l := &reloads{at: prometheus.NewGauge(options("config_reload_success_timestamp_seconds", "When a change was accepted last."))}
+	success := prometheus.NewGaugeFunc(options("config_reload_success", "1 if the last change of each list and of the settings was accepted."), func() float64 {
+		if l.badSettings.Load() || badLists() != nil {
+			return 0
+		}
+		return 1
+	})
+	r.MustRegister(l.at, success)
+	l.accepted()
 	return l
 }
 
-func (l *reloads) worked() {
-	l.success.Set(1)
-	l.at.SetToCurrentTime()
-}
-
-func (l *reloads) failed() { l.success.Set(0) }
+// accepted notes that a change is in force.
+func (l *reloads) accepted() { l.at.SetToCurrentTime() }

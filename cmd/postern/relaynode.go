@@ -92,7 +92,7 @@ func openRelay(o relayOptions) (_ *relayNode, err error) {
 	if n.url, err = relayURL(o.listen, o.advertise, n.listener.Addr(), key.Public()); err != nil {
 		return nil, err
 	}
-	n.reloads = newReloads(registry)
+	n.reloads = newReloads(registry, n.roster.Refused)
 	registry.MustRegister(guardCollector{n.guard}, socketCollector{n.listener})
 	o.watched.registry, o.watched.ready, o.watched.status = registry, n.ready, func() any { return n.server.Status() }
 	n.monitor, err = o.watched.open(o.log)
@@ -191,9 +191,9 @@ func (n *relayNode) run(asked context.Context, reload <-chan os.Signal) error {
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		n.roster.Run(ctx, func() {
-			n.reloads.worked()
+			n.reloads.accepted()
 			n.server.Recheck()
-		}, n.reloads.failed)
+		})
 	})
 	watch.Go(func() { keepWatchdog(ctx, func() { n.server.Status() }) })
 	watch.Go(func() { n.ring.run(ctx, n.log, n.keysChanged) })
@@ -229,14 +229,15 @@ func (n *relayNode) reload() {
 	err := n.roster.Reload()
 	n.server.Recheck() // a good one of two lists is in force
 	if n.o.settings != nil {
-		err = errors.Join(err, n.o.settings())
+		refused := n.o.settings()
+		n.reloads.badSettings.Store(refused != nil)
+		err = errors.Join(err, refused)
 	}
 	if err != nil {
-		n.reloads.failed()
 		n.log.Error("refused at a reload, what was in force before stays", "err", err)
 		return
 	}
-	n.reloads.worked()
+	n.reloads.accepted()
 	n.log.Info("lists reread")
 }
 

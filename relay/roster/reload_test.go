@@ -2,7 +2,10 @@ package roster_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +52,31 @@ func TestBadEnrolledListKeepsNoKeyInThatTheOperatorHasRemoved(t *testing.T) {
 	}
 	h.wantGone("the removed client", alice.Key)
 	h.lookup(key) // of the bad list the old one is in force
+}
+
+func TestGoodListDoesNotHideThatTheOtherIsRefused(t *testing.T) {
+	h, alice := acme(t)
+	tok := h.add(alice, "*", 1)
+	if err := h.Refused(); err != nil {
+		t.Fatalf("two good files: %v", err)
+	}
+	h.list("nonsense")
+	_ = h.Reload()                                                  // looked at below
+	h.come(tok, newKey(t, keys.Executor), "builder", roster.Joined) // rereads the relay's own list, which is good
+	if err := h.Refused(); err == nil || !strings.Contains(err.Error(), roster.ListedFile) {
+		t.Errorf("refused: %v, want the operator's list", err)
+	}
+	if err := os.Remove(filepath.Join(h.dir, roster.ListedFile)); err != nil {
+		t.Fatal(err)
+	}
+	_ = h.Reload()
+	if err := h.Refused(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("refused: %v, want a missing file", err)
+	}
+	h.relist("tenant acme", line(alice))
+	if err := h.Refused(); err != nil {
+		t.Errorf("both are good again: %v", err)
+	}
 }
 
 func TestRemovedTenantTakesItsMachinesAndTokensWithIt(t *testing.T) {
@@ -101,7 +129,7 @@ func TestRunPutsChangesInForceThenTells(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		told := make(chan *keys.Tenants, 10)
-		running.Go(func() { h.Run(ctx, func() { told <- h.Current() }, func() {}) })
+		running.Go(func() { h.Run(ctx, func() { told <- h.Current() }) })
 		synctest.Wait()
 
 		second := newKey(t, keys.Client)
@@ -113,6 +141,9 @@ func TestRunPutsChangesInForceThenTells(t *testing.T) {
 		h.list("nonsense")
 		time.Sleep(time.Second)
 		h.lookup(second)
+		if h.Refused() == nil {
+			t.Error("nobody hears that the list was refused")
+		}
 		cancel()
 		running.Wait()
 		if log := h.log.String(); len(told) != 0 || strings.Count(log, "level=ERROR") != 1 {

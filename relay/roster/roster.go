@@ -57,8 +57,8 @@ func Open(dir string, log *slog.Logger) (*Roster, error) {
 func (r *Roster) Current() *keys.Tenants { return r.current.Load() }
 
 // Run follows changes of the files until ctx is done; a change is in force, then onChange is
-// called. A bad file is refused whole, the log says so, the old one stays in force, and onRefused is called.
-func (r *Roster) Run(ctx context.Context, onChange, onRefused func()) {
+// called. A bad file is refused whole, the log says so, and the old one stays in force: see [Roster.Refused].
+func (r *Roster) Run(ctx context.Context, onChange func()) {
 	var watching sync.WaitGroup
 	follow := func(file *keys.File[*keys.Tenants], name string) {
 		file.Run(ctx, func(*keys.Tenants) {
@@ -67,7 +67,6 @@ func (r *Roster) Run(ctx context.Context, onChange, onRefused func()) {
 			onChange()
 		}, func(err error) {
 			r.log.Error("list refused, the old one stays in force", "file", name, "err", err)
-			onRefused()
 		})
 	}
 	watching.Go(func() { follow(r.listed, ListedFile) })
@@ -82,6 +81,9 @@ func (r *Roster) Reload() error {
 	r.merge()
 	return err
 }
+
+// Refused is what of the two files, as last looked at, is not in force; nil if all is.
+func (r *Roster) Refused() error { return errors.Join(r.listed.Refused(), r.enrolled.Refused()) }
 
 // merge puts both files in force. What the operator's file overrules is logged once.
 func (r *Roster) merge() {
