@@ -23,6 +23,7 @@ type conversation struct {
 	heard   bool          // something came after Started; the reader's
 	broken  atomic.Bool   // nothing can be sent any more
 	poke    chan struct{} // the writer has something to do
+	waking  atomic.Bool   // it will be poked for an acknowledgement
 	gone    chan struct{} // closed when the reader has ended
 
 	feeding sync.Mutex
@@ -123,7 +124,7 @@ func (c *conversation) arrived(e wire.Event) error {
 		return &verdict{err}
 	}
 	if c.skips {
-		c.pokeWriter() // no consumer takes it
+		c.acknowledge(c.process.output.ackDue()) // no consumer takes it
 	}
 	return nil
 }
@@ -188,8 +189,19 @@ func (c *conversation) sendRequests() {
 }
 
 func (c *conversation) sendAck() {
+	c.waking.Store(false)
 	if seq := c.process.output.toAck(); seq > 0 {
 		c.send(&wire.Ack{Seq: seq})
+	}
+}
+
+// acknowledge has the writer do it. An acknowledgement for each small message would cost as much as the message.
+func (c *conversation) acknowledge(when urgency) {
+	switch {
+	case when == now:
+		c.pokeWriter()
+	case when == soon && !c.waking.Swap(true):
+		time.AfterFunc(wire.AckDelay, c.pokeWriter)
 	}
 }
 

@@ -54,9 +54,9 @@ func (p *RemoteProcess) Read(ctx context.Context, r wire.ReadRequest) (wire.Read
 	if p.isClosed() {
 		return wire.ReadResponse{}, wire.ErrClosed
 	}
-	if p.output.take(r.After) {
+	if when := p.output.take(r.After); when != never {
 		if c := p.conversation(); c != nil {
-			c.pokeWriter()
+			c.acknowledge(when)
 		}
 	}
 	if r.MaxBytes <= 0 {

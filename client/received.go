@@ -93,9 +93,17 @@ func (r *received) end(err error) {
 	wakeAll(&r.room)
 }
 
-// take drops everything up to after. It reports whether it is time to acknowledge:
-// a good part of the window was taken, or the reader has everything there is.
-func (r *received) take(after uint64) (ack bool) {
+// urgency is when an acknowledgement is to be sent.
+type urgency int
+
+const (
+	never urgency = iota
+	soon          // within [wire.AckDelay]: one for all that comes meanwhile
+	now
+)
+
+// take drops everything up to after, and reports when that is to be acknowledged.
+func (r *received) take(after uint64) urgency {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	after = min(after, r.last)
@@ -120,9 +128,25 @@ func (r *received) take(after uint64) (ack bool) {
 	return r.due()
 }
 
-// due reports whether it is time for an acknowledgement. mu is held.
-func (r *received) due() bool {
-	return r.ackable() > r.acked && (r.again || r.unacked >= ackEvery || r.taken == r.last)
+// due is when there is something to acknowledge: now where a good part of the window was taken, soon where the reader has
+// everything there is. mu is held.
+func (r *received) due() urgency {
+	switch {
+	case r.ackable() <= r.acked:
+		return never
+	case r.again || r.unacked >= ackEvery:
+		return now
+	case r.taken == r.last:
+		return soon
+	}
+	return never
+}
+
+// ackDue is when there is something to acknowledge.
+func (r *received) ackDue() urgency {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.due()
 }
 
 // ackable is the number in the executor's log up to which nothing is needed any more. mu is held.
@@ -137,11 +161,11 @@ func (r *received) ackable() uint64 {
 // an acknowledgement while its output is being read.
 const ackEvery = wire.OutputWindow / 16
 
-// toAck is the number to acknowledge now, zero if there is nothing new.
+// toAck is the number to acknowledge, zero if nothing is due.
 func (r *received) toAck() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.due() {
+	if r.due() == never {
 		return 0
 	}
 	r.acked, r.unacked, r.again = r.ackable(), 0, false

@@ -21,6 +21,8 @@ type inputQueue struct {
 	closed   bool          // the command reads no more
 	work     chan struct{} // closed when the pump has something to do; nil when it does not wait
 	progress chan struct{} // closed when written, closed or the credit changes; nil when nobody waits
+	told     uint64        // of the credit, to the client
+	credit   chan struct{} // closed when that is to be told anew at once; nil when nobody waits
 }
 
 func newInputQueue(window int) *inputQueue { return &inputQueue{window: uint64(window)} }
@@ -72,19 +74,30 @@ func (q *inputQueue) taken() uint64 {
 	return q.accepted
 }
 
-// state is what an InputAck says.
-func (q *inputQueue) state() (written, limit uint64, closed bool) {
+// ack is what an InputAck says.
+func (q *inputQueue) ack() inputAck {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.written, q.written + q.window, q.closed
+	return inputAck{q.written, q.written + q.window, q.closed}
 }
 
-// stateIdle is state, and whether nothing accepted is left to write.
-func (q *inputQueue) stateIdle() (written, limit uint64, closed, idle bool) {
+// owing is closed when a client that was last told a limit is to be told its credit at once: a quarter of the window has been used,
+// or the command reads no more. What it has of the window does till then.
+func (q *inputQueue) owing(limit uint64) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.written, q.written + q.window, q.closed, len(q.chunks) == 0
+	q.told = limit
+	if q.owes() {
+		return closedChan
+	}
+	if q.credit == nil {
+		q.credit = make(chan struct{})
+	}
+	return q.credit
 }
+
+// owes is what owing tells. mu is held.
+func (q *inputQueue) owes() bool { return q.closed || q.written+q.window-q.told >= q.window/4 }
 
 // changed is closed at the next progress after this call.
 func (q *inputQueue) changed() <-chan struct{} {
@@ -155,6 +168,9 @@ func (q *inputQueue) wrote(n int, err error) {
 		q.closed = true
 	}
 	wakeAll(&q.progress)
+	if q.owes() {
+		wakeAll(&q.credit)
+	}
 }
 
 // shut ends the input for good: the command has closed its end, or has ended.
@@ -165,4 +181,5 @@ func (q *inputQueue) shut() {
 	q.chunks = nil
 	wakeAll(&q.work)
 	wakeAll(&q.progress)
+	wakeAll(&q.credit)
 }

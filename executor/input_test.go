@@ -53,8 +53,8 @@ func TestInputQueueTakesEachByteOnce(t *testing.T) {
 					}
 				}
 			}
-			if w, limit, closed := q.state(); w != uint64(written) || limit != uint64(written+window) || closed {
-				t.Fatalf("state %d, %d, %v, want %d, %d, false", w, limit, closed, written, written+window)
+			if a := q.ack(); a != (inputAck{uint64(written), uint64(written + window), false}) {
+				t.Fatalf("%+v, want %d and %d", a, written, written+window)
 			}
 		}
 		if !bytes.Equal(came, text[:written]) {
@@ -83,7 +83,7 @@ func TestInputQueueThatIsShutTakesNothingAndKeepsNothing(t *testing.T) {
 	if _, err := q.offer(9, []byte("d")); !errors.Is(err, wire.ErrStdinClosed) {
 		t.Errorf("bytes after what was dropped: %v, want ErrStdinClosed", err)
 	}
-	if _, _, closed := q.state(); !closed || q.chunks != nil || q.end() != nil {
+	if !q.ack().closed || q.chunks != nil || q.end() != nil {
 		t.Error("a queue that was shut is open, or holds bytes")
 	}
 }
@@ -148,7 +148,7 @@ func TestPumpEndsWhenTheCommandReadsNoMore(t *testing.T) {
 		changed := q.changed()
 		w.turn <- io.ErrClosedPipe
 		<-ended
-		if _, _, closed := q.state(); !closed || !isClosed(changed) || !w.closed {
+		if !q.ack().closed || !isClosed(changed) || !w.closed {
 			t.Error("the end of the command's stdin was not told")
 		}
 	})
@@ -167,7 +167,7 @@ func TestPumpSurvivesAShutDuringAWrite(t *testing.T) {
 		q.shut()
 		w.turn <- nil
 		<-ended
-		if written, _, _ := q.state(); written != 3 {
+		if written := q.ack().offset; written != 3 {
 			t.Errorf("%d bytes count as written, want 3", written)
 		}
 	})

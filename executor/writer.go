@@ -19,11 +19,9 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 	if after != exitOnly {
 		sent = x.log.Position(after)
 	}
-	var acked inputAck // what the client knows
-	if x.input != nil {
-		acked.offset, acked.limit, acked.closed = x.input.state()
-	}
-	if err := c.conn.Send(x.started(p, acked)); err != nil {
+	credit := newInputCredit(x.input, p.control)
+	defer credit.stop()
+	if err := c.conn.Send(x.started(p, credit.told)); err != nil {
 		return err
 	}
 	ping := time.NewTicker(wire.PingInterval)
@@ -35,21 +33,18 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 		case <-ctx.Done():
 			return nil
 		case <-ping.C:
+			credit.late = true
 			if err := c.sendPing(); err != nil {
 				return err
 			}
 		default:
 		}
-		var inputChanged <-chan struct{}
-		if x.input != nil && p.control {
-			inputChanged = x.input.changed()
-		}
 		more := x.log.Wake(sent.Seq)
 		if err := c.sendReplies(); err != nil {
 			return err
 		}
-		if x.input != nil && p.control {
-			if err := c.sendInputAck(&acked); err != nil {
+		if m := credit.due(); m != nil {
+			if err := c.conn.Send(m); err != nil {
 				return err
 			}
 		}
@@ -64,11 +59,14 @@ func (c *conversation) write(ctx context.Context, after uint64) error {
 		}
 		select {
 		case <-more:
-		case <-inputChanged:
+		case <-credit.owing():
+		case <-credit.timer.C:
+			credit.late = true
 		case <-c.poke:
 		case <-p.gone:
 			return c.sendEnd(p.usable())
 		case <-ping.C:
+			credit.late = true
 			if err := c.sendPing(); err != nil {
 				return err
 			}
@@ -113,24 +111,6 @@ func (c *conversation) sendReplies() error {
 		}
 	}
 	return nil
-}
-
-type inputAck struct {
-	offset, limit uint64
-	closed        bool
-}
-
-// sendInputAck gives new credit when a quarter of the window has been used, and at once when
-// the client could be waiting for it or when the command reads no more.
-func (c *conversation) sendInputAck(last *inputAck) error {
-	var now inputAck
-	var idle bool
-	now.offset, now.limit, now.closed, idle = c.process.x.input.stateIdle()
-	if now == *last || !now.closed && !idle && now.limit-last.limit < wire.InputQueue/4 {
-		return nil
-	}
-	*last = now
-	return c.conn.Send(&wire.InputAck{Offset: now.offset, Limit: now.limit, Closed: now.closed})
 }
 
 // sendOutput sends what the log holds after sent, and FIN after Exit.
