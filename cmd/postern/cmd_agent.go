@@ -31,6 +31,7 @@ POSTERN_AGENT=off in the environment: neither start one nor use it.`,
 			if err != nil {
 				return failf(exitFailed, "%v", err)
 			}
+			endCollector.use()
 			ctx, stop := untilSignal()
 			defer stop()
 			if err := h.runAgent(ctx, o); err != nil {

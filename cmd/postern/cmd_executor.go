@@ -98,6 +98,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			stdlog.SetOutput(quietUpstream{std.err})
 			o.environment = os.Environ()
 			o.std = std
+			endCollector.use()
 			ctx, stop := untilSignal()
 			defer stop()
 			reload, still := reloadSignal()

@@ -102,6 +102,7 @@ func (h home) open(relay keys.RelayURL, tune ...func(*client.Config)) (*client.C
 
 // onExecutor connects to an executor and does something there.
 func onExecutor(alias string, do func(client.Environment) error, tune ...func(*client.Config)) error {
+	endCollector.use()
 	h, err := findHome()
 	if err != nil {
 		return failf(exitRefused, "%v", err)

@@ -11,13 +11,19 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// Go lets the heap grow to twice what is in use before it collects. For a relay with thousands of idle executors that
-// doubles what each costs. So the collector gets the same room whatever is in use, and a part of that only from where it would
-// be more.
-const (
-	collectorRoom  = 8 << 20 // bytes between two collections, while the least of what is in use is less
-	collectorLeast = 15      // percent of what is in use
-	collectorMost  = 400     // the same: between two collections nobody looks, and what is in use may grow fast
+// collector is how much a process may have allocated between two collections of garbage: the same room whatever is in use, as GOGC
+// has it in percent of that, and within bounds. Between two collections nobody looks, and what is in use may grow fast.
+type collector struct {
+	room        uint64 // bytes
+	least, most uint64 // percent of what is in use
+}
+
+var (
+	// Go lets the heap grow to twice what is in use. For a relay with thousands of idle executors that doubles what each costs.
+	relayCollector = collector{room: 8 << 20, least: 15, most: 400}
+	// What a client or an executor has in use is small, so that bulk has Go collect for each few MiB it carries: a sixth of
+	// their processor time.
+	endCollector = collector{room: 16 << 20, least: 100, most: 400}
 )
 
 // limitMemory makes this process collect its garbage as a relay needs it, and stay below the limit of its cgroup.
@@ -27,17 +33,22 @@ func limitMemory(log *slog.Logger) {
 	if limit, err := memlimit.Set(); err == nil && limit < math.MaxInt64 {
 		log.Info("memory is limited", "bytes", limit)
 	}
+	relayCollector.use()
+}
+
+// use makes this process collect its garbage like that, but for a GOGC in the environment. It never ends.
+func (c collector) use() {
 	if _, set := os.LookupEnv("GOGC"); !set {
-		afterEachCollection(func() { debug.SetGCPercent(collectorPercent(heapInUse())) })
+		afterEachCollection(func() { debug.SetGCPercent(c.percent(heapInUse())) })
 	}
 }
 
-// collectorPercent is what GOGC should be with so many bytes in use.
-func collectorPercent(inUse uint64) int {
+// percent is what GOGC should be with so many bytes in use.
+func (c collector) percent(inUse uint64) int {
 	if inUse == 0 {
-		return collectorMost
+		return int(c.most)
 	}
-	return int(max(collectorLeast, min(collectorMost, collectorRoom*100/inUse)))
+	return int(max(c.least, min(c.most, c.room*100/inUse)))
 }
 
 // heapInUse is what the last collection has left, in bytes.

@@ -9,21 +9,21 @@ import (
 func TestCollectorHasTheSameRoomUntilAPartOfWhatIsInUseIsMore(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		inUse uint64
-		want  int
+		inUse      uint64
+		relay, end int
 	}{
-		{0, 400},
-		{1 << 20, 400},
-		{2 << 20, 400},
-		{4 << 20, 200},
-		{8 << 20, 100},
-		{16 << 20, 50},
-		{32 << 20, 25},
-		{64 << 20, 15},
-		{1 << 40, 15},
+		{0, 400, 400},
+		{1 << 20, 400, 400},
+		{2 << 20, 400, 400},
+		{4 << 20, 200, 400},
+		{8 << 20, 100, 200},
+		{16 << 20, 50, 100},
+		{32 << 20, 25, 100},
+		{64 << 20, 15, 100},
+		{1 << 40, 15, 100},
 	} {
-		if got := collectorPercent(test.inUse); got != test.want {
-			t.Errorf("with %d bytes in use GOGC is %d, want %d", test.inUse, got, test.want)
+		if relay, end := relayCollector.percent(test.inUse), endCollector.percent(test.inUse); relay != test.relay || end != test.end {
+			t.Errorf("with %d bytes in use GOGC is %d and %d, want %d and %d", test.inUse, relay, end, test.relay, test.end)
 		}
 	}
 }
