@@ -9,11 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
@@ -26,7 +30,7 @@ const loadBlast = "POSTERN_LOAD_BLAST"
 const blastCircuits = 6
 
 // startBlast runs a client and an executor of one tenant at full blast in another process.
-func startBlast(b *testing.B, url keys.RelayURL, client, executor *keys.PrivateKey) (end func()) {
+func startBlast(b *testing.B, url keys.RelayURL, client, executor *keys.PrivateKey) (process int, end func()) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^$", "-test.bench", "^BenchmarkLoadBlast$", "-test.benchtime", "1x", "-test.timeout", "2h")
 	cmd.Env = append(os.Environ(), loadBlast+"=1")
@@ -39,7 +43,7 @@ func startBlast(b *testing.B, url keys.RelayURL, client, executor *keys.PrivateK
 		b.Fatal(err)
 	}
 	fmt.Fprintf(stdin, "%v\n%s\n%s\n", url, client.Secret(), executor.Secret())
-	return func() {
+	return cmd.Process.Pid, func() {
 		_ = stdin.Close()
 		if err := cmd.Wait(); err != nil {
 			b.Errorf("the process at full blast: %v", err)
@@ -149,16 +153,21 @@ func measureEchoes(b *testing.B, s wire.Stream, long time.Duration) echoes {
 }
 
 // BenchmarkFairness compares the round trips of one tenant while the relay is idle with those while another one is at full
-// blast, without a rate and with one. All of it is on one machine, so that without a rate the processors are what they compete for.
+// blast, without a rate and with one. All of it is on one machine, so that without a rate the processors are what they compete for; hence
+// also twice more without one: with a processor for the relay alone, where the ends of the measured circuit go before the blaster, as if
+// each had a machine; and with a relay of its own for the blaster, so that the two share nothing but the machine.
 func BenchmarkFairness(b *testing.B) {
 	const long = 10 * time.Second
-	r := startLoadRelay(b, buildPostern(b), "--log-level", "warn")
+	program := buildPostern(b)
+	r, another := startLoadRelay(b, program, "--log-level", "warn"), startLoadRelay(b, program, "--log-level", "warn")
 	member := func(kind keys.Kind) *keys.PrivateKey { return newLoadKey(b, kind) }
 	blastClient, blastExecutor, quietClient, quietExecutor := member(keys.Client), member(keys.Executor), member(keys.Client), member(keys.Executor)
+	blasters := []string{fmt.Sprintf("client %v c", blastClient.Public()), fmt.Sprintf("exec %v e", blastExecutor.Public())}
 	admit := func(limit string) {
-		r.admit("tenant blast "+limit, fmt.Sprintf("client %v c", blastClient.Public()), fmt.Sprintf("exec %v e", blastExecutor.Public()),
-			"tenant quiet", fmt.Sprintf("client %v c", quietClient.Public()), fmt.Sprintf("exec %v e", quietExecutor.Public()))
+		r.admit(append(append([]string{"tenant blast " + limit}, blasters...),
+			"tenant quiet", fmt.Sprintf("client %v c", quietClient.Public()), fmt.Sprintf("exec %v e", quietExecutor.Public()))...)
 	}
+	another.admit(append([]string{"tenant blast"}, blasters...)...)
 	admit("")
 	ctx, cancel := context.WithCancel(b.Context())
 	var staying sync.WaitGroup
@@ -172,21 +181,57 @@ func BenchmarkFairness(b *testing.B) {
 	defer client.close()
 	s := dialPatiently(ctx, client, quietExecutor.Public())
 	measureEchoes(b, s, time.Second) // warm
-	for _, limit := range []string{"", "bytes/s=50M", "bytes/s=20M", "bytes/s=5M"} {
+	const apart, elsewhere = "no rate, a processor for the relay", "no rate, at another relay" // last: where a process runs stays so
+	for _, row := range []string{"no rate", "bytes/s=50M", "bytes/s=20M", "bytes/s=5M", elsewhere, apart} {
+		limit, through := "", r
+		switch {
+		case strings.Contains(row, "="):
+			limit = row
+		case row == elsewhere:
+			through = another
+		case row == apart && !(place(b, r.cmd.Process.Pid, 0, 0) && place(b, os.Getpid(), 1, -10)):
+			b.Logf("%s: not tried: it takes root and two processors", row)
+			continue
+		}
 		admit(limit)
 		idle := measureEchoes(b, s, long)
-		end := startBlast(b, r.url, blastClient, blastExecutor)
-		time.Sleep(3 * time.Second)
-		bytes, begun := relayed(r), time.Now()
-		busy := measureEchoes(b, s, long)
-		perSecond := (relayed(r) - bytes) / time.Since(begun).Seconds()
-		end()
-		if limit == "" {
-			limit = "no rate"
+		process, end := startBlast(b, through.url, blastClient, blastExecutor)
+		if row == apart {
+			place(b, process, 1, 19)
 		}
-		b.Logf("%-12s idle: half within %v, 99 of 100 within %v; beside %.1f MB/s: %v and %v, %.1f and %.1f times as much", limit, idle.half.Round(time.Microsecond), idle.most.Round(time.Microsecond),
+		time.Sleep(3 * time.Second)
+		bytes, begun := relayed(through), time.Now()
+		busy := measureEchoes(b, s, long)
+		perSecond := (relayed(through) - bytes) / time.Since(begun).Seconds()
+		end()
+		b.Logf("%s: idle: half within %v, 99 of 100 within %v; beside %.1f MB/s: %v and %v, %.1f and %.1f times as much", row, idle.half.Round(time.Microsecond), idle.most.Round(time.Microsecond),
 			perSecond/1e6, busy.half.Round(time.Microsecond), busy.most.Round(time.Microsecond), float64(busy.half)/float64(idle.half), float64(busy.most)/float64(idle.most))
 	}
+}
+
+// place keeps a process on one processor, all its threads at a priority as nice has it. Threads that it starts later are like those
+// that start them. It reports whether it may.
+func place(b *testing.B, process, processor, nice int) bool {
+	b.Helper()
+	if runtime.NumCPU() < 2 {
+		return false
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", process))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var one unix.CPUSet
+	one.Set(processor)
+	for _, thread := range threads {
+		id, err := strconv.Atoi(thread.Name())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if unix.SchedSetaffinity(id, &one) != nil || unix.Setpriority(unix.PRIO_PROCESS, id, nice) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func relayed(r *loadRelay) float64 {
