@@ -17,12 +17,12 @@ import (
 
 // parcel is something under way, and when it arrives.
 type parcel struct {
-	due  time.Time
-	data []byte
+	due time.Time
+	train
 }
 
 // deliver hands on what comes, each at its time. All are late by the same time, so their order stays.
-func deliver(ctx context.Context, from <-chan parcel, to func([]byte) error) error {
+func deliver(ctx context.Context, from <-chan parcel, to func(train) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -41,7 +41,7 @@ func deliver(ctx context.Context, from <-chan parcel, to func([]byte) error) err
 				case <-timer.C:
 				}
 			}
-			if err := to(p.data); err != nil {
+			if err := to(p.train); err != nil {
 				return err
 			}
 		}
@@ -70,7 +70,7 @@ type udpFlow struct {
 	back   time.Time // when the last one came from the target
 }
 
-// underWay is how many datagrams a direction holds: at 100 MB/s more than 100 ms.
+// underWay is how many datagrams, or trains of them, a direction holds: at 100 MB/s more than 100 ms.
 const underWay = 16_384
 
 func newUDPDelay(target string, roundTrip time.Duration) (*udpDelay, error) {
@@ -85,6 +85,7 @@ func newUDPDelay(target string, roundTrip time.Duration) (*udpDelay, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &udpDelay{socket: socket, target: to, oneWay: roundTrip / 2, cancel: cancel, flows: make(map[netip.AddrPort]*udpFlow)}
 	widen(socket)
+	coalesce(socket)
 	d.all.Go(func() { d.forward(ctx) })
 	return d, nil
 }
@@ -106,9 +107,9 @@ func widen(c *net.UDPConn) {
 }
 
 func (d *udpDelay) forward(ctx context.Context) {
-	buf := make([]byte, 64<<10)
+	r := &trainReader{socket: d.socket}
 	for {
-		n, from, err := d.socket.ReadFromUDPAddrPort(buf)
+		t, from, err := r.next()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -116,7 +117,7 @@ func (d *udpDelay) forward(ctx context.Context) {
 			continue // of a datagram that was sent before
 		}
 		shut := d.blocked.Load()
-		d.read.Add(1)
+		d.read.Add(t.datagrams())
 		if shut {
 			continue
 		}
@@ -125,7 +126,7 @@ func (d *udpDelay) forward(ctx context.Context) {
 			continue
 		}
 		select {
-		case flow.out <- parcel{time.Now().Add(d.oneWay), append([]byte(nil), buf[:n]...)}:
+		case flow.out <- parcel{time.Now().Add(d.oneWay), t}:
 		default:
 		}
 	}
@@ -143,21 +144,22 @@ func (d *udpDelay) flow(ctx context.Context, from netip.AddrPort) (*udpFlow, err
 		return nil, err
 	}
 	widen(socket)
+	coalesce(socket)
 	f := &udpFlow{socket: socket, out: make(chan parcel, underWay), first: time.Now()}
 	d.flows[from] = f
 	back := make(chan parcel, underWay)
 	d.all.Go(func() {
 		// A refusal is of a target that is not there at the moment, and of that datagram only.
-		_ = deliver(ctx, f.out, func(b []byte) error { _, _ = socket.Write(b); return nil })
+		_ = deliver(ctx, f.out, func(t train) error { _ = t.send(socket, netip.AddrPort{}); return nil })
 	})
 	d.all.Go(func() {
-		_ = deliver(ctx, back, func(b []byte) error { _, err := d.socket.WriteToUDPAddrPort(b, from); return err })
+		_ = deliver(ctx, back, func(t train) error { return t.send(d.socket, from) })
 	})
 	d.all.Go(func() {
 		defer close(back)
-		buf := make([]byte, 64<<10)
+		r := &trainReader{socket: socket}
 		for {
-			n, err := socket.Read(buf)
+			t, _, err := r.next()
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -168,7 +170,7 @@ func (d *udpDelay) flow(ctx context.Context, from netip.AddrPort) (*udpFlow, err
 			f.back = time.Now()
 			d.mu.Unlock()
 			select {
-			case back <- parcel{time.Now().Add(d.oneWay), append([]byte(nil), buf[:n]...)}:
+			case back <- parcel{time.Now().Add(d.oneWay), t}:
 			default:
 			}
 		}
@@ -274,7 +276,7 @@ func (d *tcpDelay) copy(ctx context.Context, to, from net.Conn, open time.Time) 
 	pieces := make(chan parcel, 256)
 	var sender sync.WaitGroup
 	sender.Go(func() {
-		err := deliver(ctx, pieces, func(b []byte) error { _, err := to.Write(b); return err })
+		err := deliver(ctx, pieces, func(t train) error { _, err := to.Write(t.data); return err })
 		if err != nil {
 			from.Close() // nobody takes it any more
 			for range pieces {
@@ -293,7 +295,7 @@ func (d *tcpDelay) copy(ctx context.Context, to, from net.Conn, open time.Time) 
 			if now.Before(open) {
 				now = open
 			}
-			pieces <- parcel{now.Add(d.oneWay), b[:n]}
+			pieces <- parcel{now.Add(d.oneWay), train{data: b[:n]}}
 		}
 		if err != nil {
 			close(pieces)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,13 @@ func TestWhatIsDelayedArrivesInOrderAtItsTime(t *testing.T) {
 		begun := time.Now()
 		pieces := make(chan parcel, 10)
 		for i := range 10 {
-			pieces <- parcel{begun.Add(time.Second + time.Duration(i/2)*time.Millisecond), []byte{byte(i)}}
+			pieces <- parcel{begun.Add(time.Second + time.Duration(i/2)*time.Millisecond), train{data: []byte{byte(i)}}}
 		}
 		close(pieces)
 		i := 0
-		err := deliver(t.Context(), pieces, func(b []byte) error {
-			if want := time.Second + time.Duration(i/2)*time.Millisecond; int(b[0]) != i || time.Since(begun) != want {
-				t.Errorf("%d arrives after %v, want %d after %v", b[0], time.Since(begun), i, want)
+		err := deliver(t.Context(), pieces, func(got train) error {
+			if want := time.Second + time.Duration(i/2)*time.Millisecond; int(got.data[0]) != i || time.Since(begun) != want {
+				t.Errorf("%d arrives after %v, want %d after %v", got.data[0], time.Since(begun), i, want)
 			}
 			i++
 			return nil
@@ -40,8 +41,8 @@ func TestDeliveryEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		pieces := make(chan parcel, 1)
-		pieces <- parcel{time.Now().Add(time.Hour), nil}
-		if err := deliver(ctx, pieces, func([]byte) error { t.Error("it arrived"); return nil }); err == nil {
+		pieces <- parcel{time.Now().Add(time.Hour), train{}}
+		if err := deliver(ctx, pieces, func(train) error { t.Error("it arrived"); return nil }); err == nil {
 			t.Error("no error")
 		}
 	})
@@ -120,6 +121,43 @@ func TestDatagramsGoThereAndBackNoSoonerThanTheDelay(t *testing.T) {
 	}
 	if n := sources(); n != 2 {
 		t.Errorf("the target sees %d sources, want 2", n)
+	}
+}
+
+// What the kernel puts together on the way arrives as what was sent, whether it came in one call or in several.
+func TestATrainOfDatagramsArrivesAsTheyWere(t *testing.T) {
+	target, _ := echoUDP(t)
+	d, err := newUDPDelay(target, 10*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	c := dialUDP(t, d.address()).(*net.UDPConn)
+	const segment, last = 1000, 300
+	want := make([]byte, 9*segment+last)
+	for i := range want {
+		want[i] = byte(i / segment)
+	}
+	if err := (train{want, segment}).send(c, netip.AddrPort{}); err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for n := range 10 {
+		buf := make([]byte, 2048)
+		size, err := c.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size != segment && n < 9 || size != last && n == 9 {
+			t.Errorf("datagram %d has %d bytes", n, size)
+		}
+		got = append(got, buf[:size]...)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the datagrams came back as others")
+	}
+	if n := d.read.Load(); n != 10 {
+		t.Errorf("%d datagrams were counted, want 10", n)
 	}
 }
 
