@@ -8,11 +8,15 @@ import (
 	"github.com/postern-relay/postern/wire"
 )
 
+// readAhead is how much input is read at a time: several messages, which then go to the relay in one go.
+const readAhead = 8 * wire.MaxChunk
+
 // feed passes on what r has, as the command's input from an offset on. What the command does not
 // read is of no interest. It returns what it ended for: nil after the end of r, errLeft, or the error
 // of a Write.
 func feed(ctx context.Context, p wire.ExecProcess, r io.Reader, offset uint64) error {
-	buf := make([]byte, wire.MaxChunk)
+	widen(r)
+	buf := make([]byte, readAhead)
 	for {
 		n, err := r.Read(buf)
 		if n > 0 {

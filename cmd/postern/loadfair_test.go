@@ -180,7 +180,7 @@ func BenchmarkFairness(b *testing.B) {
 	}
 	defer client.close()
 	s := dialPatiently(ctx, client, quietExecutor.Public())
-	measureEchoes(b, s, time.Second) // warm
+	measureEchoes(b, s, time.Second)                                                           // warm
 	const apart, elsewhere = "no rate, a processor for the relay", "no rate, at another relay" // last: where a process runs stays so
 	for _, row := range []string{"no rate", "bytes/s=50M", "bytes/s=20M", "bytes/s=5M", elsewhere, apart} {
 		limit, through := "", r
