@@ -24,6 +24,7 @@ type bench struct {
 	report   report
 	progress io.Writer
 	begun    time.Time
+	atSize   func(n int) // a growth has got to a size
 }
 
 func newBench(o options, progress io.Writer) (*bench, error) {
@@ -60,7 +61,7 @@ func (b *bench) wanted(name string) bool {
 // measureAll fills the report.
 func (b *bench) measureAll(ctx context.Context) (err error) {
 	b.report.describe()
-	if len(b.o.only) == 1 && b.o.only[0] == noMeasure && b.o.profiles == "" {
+	if len(b.o.only) == 1 && b.o.only[0] == noMeasure && b.o.profiles == "" && len(b.o.growth) == 0 {
 		return nil
 	}
 	b.say("building postern")
@@ -84,7 +85,7 @@ func (b *bench) measureAll(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
-	return nil
+	return b.takeGrowth(ctx)
 }
 
 func (b *bench) findSSH() {

@@ -22,8 +22,12 @@ import (
 	"github.com/postern-relay/postern/wire/quicconn"
 )
 
-// crowdVariable makes this program a process full of executors, and says how many.
-const crowdVariable = "POSTERN_BENCH_CROWD"
+const (
+	// crowdVariable makes this program a process full of executors, and says how many.
+	crowdVariable = "POSTERN_BENCH_CROWD"
+	// paceVariable says how many of them are on their way in at a time.
+	paceVariable = "POSTERN_BENCH_PACE"
+)
 
 // crowd is that process.
 type crowd struct {
@@ -31,14 +35,14 @@ type crowd struct {
 	tenants []string // the relay's list that lets them in
 }
 
-// newCrowd starts it; it has made its keys when this returns.
-func newCrowd(ctx context.Context, dir string, n int) (*crowd, error) {
+// newCrowd starts it; it has made its keys when this returns. When all have joined, at most pace at a time, it says a line more.
+func newCrowd(ctx context.Context, dir string, n, pace int) (*crowd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(plainEnv(dir), crowdVariable+"="+strconv.Itoa(n), "GOGC=400") // the processors are for the relay
+	cmd.Env = append(plainEnv(dir), crowdVariable+"="+strconv.Itoa(n), paceVariable+"="+strconv.Itoa(pace), "GOGC=400") // the processors are for the relay
 	c := &crowd{tenants: []string{"tenant crowd"}}
 	if c.daemon, err = startDaemon(cmd, filepath.Join(dir, "crowd.log"), true); err != nil {
 		return nil, err
@@ -66,6 +70,10 @@ func beCrowd(ctx context.Context, count string, in io.Reader, out io.Writer) err
 	if err != nil {
 		return err
 	}
+	pace, err := strconv.Atoi(os.Getenv(paceVariable))
+	if err != nil {
+		return err
+	}
 	all := make([]*keys.PrivateKey, n)
 	for i := range all {
 		if all[i], err = keys.Generate(keys.Executor); err != nil {
@@ -83,13 +91,19 @@ func beCrowd(ctx context.Context, count string, in io.Reader, out io.Writer) err
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	var executors sync.WaitGroup
+	var executors, outside sync.WaitGroup
+	door := make(chan struct{}, pace)
+	outside.Add(n)
 	for _, key := range all {
 		executors.Go(func() {
-			member := &crowdMember{key, relay, wire.ID(wire.NewExecID())}
+			member := &crowdMember{key: key, relay: relay, instance: wire.ID(wire.NewExecID()), door: door, joined: sync.OnceFunc(outside.Done)}
 			_ = quicconn.Redial(ctx, quicconn.Backoff{}, member.stay)
 		})
 	}
+	go func() {
+		outside.Wait()
+		fmt.Fprintln(out, "all have joined")
+	}()
 	_, err = io.Copy(io.Discard, input)
 	cancel()
 	executors.Wait()
@@ -101,14 +115,19 @@ type crowdMember struct {
 	key      *keys.PrivateKey
 	relay    keys.RelayURL
 	instance wire.ID
+	door     chan struct{} // who is on its way in has put something into it
+	joined   func()
 }
 
 // stay joins once, and says since when it was in when that ends.
 func (m *crowdMember) stay(ctx context.Context) (time.Time, error) {
+	m.door <- struct{}{}
 	hop, err := m.join(ctx)
+	<-m.door
 	if err != nil {
 		return time.Time{}, err
 	}
+	m.joined()
 	begun := time.Now()
 	defer hop.Transport.Close(wire.CodeShutdown, "")
 	err = hop.Run(ctx, wire.ExecutorHeartbeat)

@@ -28,6 +28,8 @@ type options struct {
 	out      string
 	delay    time.Duration
 	idle     []int
+	growth   []string
+	sizes    []int // of a growth, rising
 	ssh      bool
 	postern  string
 	profiles string
@@ -61,13 +63,13 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	defer b.close()
+	b.report.Command = strings.TrimSpace("go run ./cmd/bench " + strings.Join(quoted(args[1:]), " "))
 	if err := b.measureAll(ctx); err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted")
 		}
 		return err
 	}
-	b.report.Command = strings.TrimSpace("go run ./cmd/bench " + strings.Join(quoted(args[1:]), " "))
 	if err := b.keep(); err != nil {
 		return err
 	}
@@ -84,6 +86,8 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 	f.StringVar(&o.out, "out", "", "put the table into this Markdown `file`, between its markers")
 	f.DurationVar(&o.delay, "delay", targetDelay, "round-trip time that the delayed path adds to each leg; 0 leaves that path out")
 	idle := f.String("idle", "1000", "comma-separated numbers of idle executors; 5000 take two minutes more")
+	growth := f.String("growth", "", "comma-separated growths, instead of the measures unless -only names some: "+strings.Join(growthNames, ", ")+"; they take 6, 3 and 5 minutes")
+	sizes := f.String("sizes", "1,10,100,1000,10000", "comma-separated numbers, rising, at which a growth is looked at")
 	f.BoolVar(&o.ssh, "ssh", true, "measure OpenSSH too, where it is installed")
 	f.StringVar(&o.postern, "postern", "", "measure this `binary` instead of one that is built here")
 	f.StringVar(&o.profiles, "profiles", "", "also write CPU profiles of client, relay and executor into this `folder`")
@@ -100,12 +104,23 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 		}
 		o.only = append(o.only, name)
 	}
-	for _, text := range words(*idle) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n <= 0 {
-			return o, fmt.Errorf("-idle: %q is no number of executors", text)
+	for _, name := range words(*growth) {
+		if !slices.Contains(growthNames, name) {
+			return o, fmt.Errorf("-growth: there is no %q; there are: %s", name, strings.Join(growthNames, ", "))
 		}
-		o.idle = append(o.idle, n)
+		o.growth = append(o.growth, name)
+	}
+	if len(o.growth) > 0 && len(o.only) == 0 {
+		o.only = []string{noMeasure}
+	}
+	if o.idle, err = numbers(*idle); err != nil {
+		return o, fmt.Errorf("-idle: %w", err)
+	}
+	if o.sizes, err = numbers(*sizes); err != nil {
+		return o, fmt.Errorf("-sizes: %w", err)
+	}
+	if len(o.sizes) == 0 || !slices.IsSorted(o.sizes) || o.sizes[len(o.sizes)-1] > mostOfAll {
+		return o, fmt.Errorf("-sizes %q: want rising numbers up to %d", *sizes, mostOfAll)
 	}
 	switch {
 	case o.rounds <= 0:
@@ -114,7 +129,7 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 		return o, fmt.Errorf("-delay %v: a delay cannot be negative", o.delay)
 	}
 	if o.quick {
-		o.rounds, o.idle = 1, []int{20}
+		o.rounds, o.idle, o.sizes = 1, []int{20}, []int{1, 20}
 	}
 	return o, nil
 }
@@ -128,6 +143,21 @@ func quoted(args []string) []string {
 		}
 	}
 	return all
+}
+
+// mostOfAll is how far a growth may go: one process has a socket for each connection, and they share one address.
+const mostOfAll = 15_000
+
+// numbers are those of a list with commas, all above zero.
+func numbers(list string) (all []int, err error) {
+	for _, text := range words(list) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n <= 0 {
+			return nil, fmt.Errorf("%q is no number above zero", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 // words are the parts of a list with commas.

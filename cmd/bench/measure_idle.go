@@ -27,7 +27,7 @@ func (b *bench) idleWith(ctx context.Context, n int) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	crowd, err := newCrowd(ctx, dir, n)
+	crowd, err := newCrowd(ctx, dir, n, n)
 	if err != nil {
 		return err
 	}

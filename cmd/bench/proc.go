@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // clockTicks is USER_HZ, which Linux has fixed for what it shows in /proc.
@@ -86,6 +89,17 @@ func treeCPU(root int) (seconds float64) {
 		seconds += s.cpu
 	}
 	return seconds
+}
+
+// processor is the processor time in seconds that a process itself has used so far. It is exact where /proc has
+// hundredths.
+func processor(pid int) (float64, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED: what the scheduler counts, of all threads, those that have ended too
+	var used unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &used); err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+	}
+	return time.Duration(used.Nano()).Seconds(), nil
 }
 
 // resident is a process's memory in bytes.

@@ -58,7 +58,7 @@ type daemon struct {
 
 // startDaemon starts a command with its stderr in a file. Its input, where it has one, stays open until it is stopped.
 func startDaemon(cmd *exec.Cmd, log string, input bool) (*daemon, error) {
-	d := &daemon{cmd: grouped(cmd), lines: make(chan string, 4096), log: log, ended: make(chan struct{})}
+	d := &daemon{cmd: grouped(cmd), lines: make(chan string, 1<<14), log: log, ended: make(chan struct{})}
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -99,8 +99,11 @@ func startDaemon(cmd *exec.Cmd, log string, input bool) (*daemon, error) {
 }
 
 // line waits for the next line of stdout.
-func (d *daemon) line(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, startPatience)
+func (d *daemon) line(ctx context.Context) (string, error) { return d.lineWithin(ctx, startPatience) }
+
+// lineWithin waits for it so long.
+func (d *daemon) lineWithin(ctx context.Context, patience time.Duration) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
 	case line, ok := <-d.lines:

@@ -13,10 +13,12 @@ import (
 	"strings"
 )
 
-// The markers in a Markdown file between which the table stands.
-const (
-	beginMarker = "<!-- cmd/bench begins: what stands here is generated -->"
-	endMarker   = "<!-- cmd/bench ends -->"
+// markers stand before and after a table in a Markdown file.
+type markers struct{ begin, end string }
+
+var (
+	aroundMeasures = markers{"<!-- cmd/bench begins: what stands here is generated -->", "<!-- cmd/bench ends -->"}
+	aroundGrowth   = markers{"<!-- cmd/bench -growth begins: what stands here is generated -->", "<!-- cmd/bench -growth ends -->"}
 )
 
 // keep takes measures that were not taken from an earlier run's file.
@@ -38,7 +40,9 @@ func (b *bench) keep() error {
 
 // merge replaces what a later run has measured again. Where that has measured nothing, all is the old one's.
 func merge(old, next report) report {
+	next.Growth = mergeGrowth(old.Growth, next.Growth)
 	if len(next.Measures) == 0 {
+		old.Growth = next.Growth
 		return old
 	}
 	for _, m := range old.Measures {
@@ -66,12 +70,26 @@ func (m measureReport) same(other measureReport) bool {
 	return m.Name == other.Name && m.Path == other.Path
 }
 
-// publish prints the table, and writes the files that were asked for.
+// tables are what there is to print.
+func (b *bench) tables() map[markers]string {
+	all := make(map[markers]string)
+	if len(b.report.Growth) > 0 {
+		all[aroundGrowth] = b.report.growthMarkdown()
+	}
+	if len(b.report.Measures) > 0 || len(all) == 0 {
+		all[aroundMeasures] = b.report.markdown()
+	}
+	return all
+}
+
+// publish prints the tables, and writes the files that were asked for.
 func (b *bench) publish(out io.Writer) error {
 	b.report.sort()
-	table := b.report.markdown()
-	if _, err := io.WriteString(out, table); err != nil {
-		return err
+	tables := b.tables()
+	for _, around := range []markers{aroundMeasures, aroundGrowth} {
+		if _, err := io.WriteString(out, tables[around]); err != nil {
+			return err
+		}
 	}
 	if b.o.json != "" {
 		text, err := json.MarshalIndent(&b.report, "", "\t")
@@ -89,28 +107,32 @@ func (b *bench) publish(out io.Writer) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	text, err := between(string(old), table)
-	if err != nil {
-		return fmt.Errorf("%s: %w", b.o.out, err)
+	text := string(old)
+	for _, around := range []markers{aroundMeasures, aroundGrowth} {
+		if table, ok := tables[around]; ok {
+			if text, err = around.put(text, table); err != nil {
+				return fmt.Errorf("%s: %w", b.o.out, err)
+			}
+		}
 	}
 	return os.WriteFile(b.o.out, []byte(text), 0o644)
 }
 
-// between puts a table between the markers of a text, whose other parts stay as they are. A text without markers
+// put puts a table between the markers of a text, whose other parts stay as they are. A text without markers
 // gets them at its end.
-func between(text, table string) (string, error) {
-	block := beginMarker + "\n\n" + strings.TrimSpace(table) + "\n\n" + endMarker
-	begins, ends := strings.Count(text, beginMarker), strings.Count(text, endMarker)
+func (m markers) put(text, table string) (string, error) {
+	block := m.begin + "\n\n" + strings.TrimSpace(table) + "\n\n" + m.end
+	begins, ends := strings.Count(text, m.begin), strings.Count(text, m.end)
 	if begins == 0 && ends == 0 {
 		if text != "" {
 			text = strings.TrimRight(text, "\n") + "\n\n"
 		}
 		return text + block + "\n", nil
 	}
-	before, rest, _ := strings.Cut(text, beginMarker)
-	_, after, found := strings.Cut(rest, endMarker)
+	before, rest, _ := strings.Cut(text, m.begin)
+	_, after, found := strings.Cut(rest, m.end)
 	if begins != 1 || ends != 1 || !found {
-		return "", fmt.Errorf("want %q once and %q once after it", beginMarker, endMarker)
+		return "", fmt.Errorf("want %q once and %q once after it", m.begin, m.end)
 	}
 	return before + block + after, nil
 }

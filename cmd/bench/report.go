@@ -20,6 +20,7 @@ type report struct {
 	SSH      string          `json:"ssh,omitempty"` // why there is no ssh
 	Peers    []peerReport    `json:"peers,omitempty"`
 	Measures []measureReport `json:"measures"`
+	Growth   []growth        `json:"growth,omitempty"`
 }
 
 // peerReport is what an ssh peer is.

@@ -12,15 +12,15 @@ import (
 
 func TestTableKeepsWhatStandsAroundItsMarkers(t *testing.T) {
 	for _, test := range []struct{ name, text, want string }{
-		{"a new file", "", beginMarker + "\n\nT\n\n" + endMarker + "\n"},
-		{"no markers yet", "before\n", "before\n\n" + beginMarker + "\n\nT\n\n" + endMarker + "\n"},
-		{"an old table", "before\n" + beginMarker + "\nold\n" + endMarker + "\nafter", "before\n" + beginMarker + "\n\nT\n\n" + endMarker + "\nafter"},
+		{"a new file", "", aroundMeasures.begin + "\n\nT\n\n" + aroundMeasures.end + "\n"},
+		{"no markers yet", "before\n", "before\n\n" + aroundMeasures.begin + "\n\nT\n\n" + aroundMeasures.end + "\n"},
+		{"an old table", "before\n" + aroundMeasures.begin + "\nold\n" + aroundMeasures.end + "\nafter", "before\n" + aroundMeasures.begin + "\n\nT\n\n" + aroundMeasures.end + "\nafter"},
 	} {
-		got, err := between(test.text, "T\n")
+		got, err := aroundMeasures.put(test.text, "T\n")
 		if err != nil || got != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)
 		}
-		if again, err := between(got, "T"); err != nil || again != got {
+		if again, err := aroundMeasures.put(got, "T"); err != nil || again != got {
 			t.Errorf("%s: a second time it is %q, %v", test.name, again, err)
 		}
 	}
@@ -28,10 +28,10 @@ func TestTableKeepsWhatStandsAroundItsMarkers(t *testing.T) {
 
 func TestTableIsNotPutBetweenHalfMarkers(t *testing.T) {
 	for _, text := range []string{
-		beginMarker, endMarker, endMarker + beginMarker,
-		beginMarker + endMarker + beginMarker + endMarker, beginMarker + beginMarker + endMarker,
+		aroundMeasures.begin, aroundMeasures.end, aroundMeasures.end + aroundMeasures.begin,
+		aroundMeasures.begin + aroundMeasures.end + aroundMeasures.begin + aroundMeasures.end, aroundMeasures.begin + aroundMeasures.begin + aroundMeasures.end,
 	} {
-		if got, err := between(text, "T"); err == nil {
+		if got, err := aroundMeasures.put(text, "T"); err == nil {
 			t.Errorf("%q became %q", text, got)
 		}
 	}
