@@ -25,6 +25,12 @@
 // tenth and ninetieth percentile of the rounds. Ratios repeat from run to run and from machine to machine; times do
 // less so. Targets are about ratios for that reason, but for what the relay may use.
 //
+// # Growth
+//
+// -growth leaves ssh out and looks at what one more costs as there are ever more: connections of idle executors, execs that
+// an executor remembers, commands that run. What should not depend on the number has the figure at the largest
+// divided by that at a hundredth of it. growth.go has the list and its table, growth_*.go each one.
+//
 // # Where to look
 //
 // measures.go has the list, measure_*.go each one. rounds.go runs them and stats.go does the sums; targets.go and report.go

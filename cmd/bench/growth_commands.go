@@ -44,9 +44,6 @@ func growCommands(ctx context.Context, b *bench, g *growth) error {
 		if err := open.fill(ctx, busy, n); err != nil {
 			return fmt.Errorf("%d running commands: %w", n, err)
 		}
-		if err := pause(ctx, b.settle()/10); err != nil {
-			return err
-		}
 		now, err := b.load(ctx, busy)
 		if err != nil {
 			return err
@@ -109,6 +106,10 @@ type siteLoad struct {
 }
 
 func (b *bench) load(ctx context.Context, s *posternSite) (l siteLoad, err error) {
+	// Circuits of commands that have ended are kept a few seconds.
+	if err := pause(ctx, b.settle()/2); err != nil {
+		return l, err
+	}
 	executor, relay := s.executor.cmd.Process.Pid, s.relay.cmd.Process.Pid
 	var idle error
 	var both sync.WaitGroup
