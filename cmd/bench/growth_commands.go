@@ -106,7 +106,7 @@ type siteLoad struct {
 }
 
 func (b *bench) load(ctx context.Context, s *posternSite) (l siteLoad, err error) {
-	// Circuits of commands that have ended are kept a few seconds.
+	// What the last command has begun, a sandbox made ahead say, is not weighed.
 	if err := pause(ctx, b.settle()/2); err != nil {
 		return l, err
 	}
