@@ -86,7 +86,7 @@ func parseOptions(args []string, usage io.Writer) (o options, err error) {
 	f.StringVar(&o.out, "out", "", "put the table into this Markdown `file`, between its markers")
 	f.DurationVar(&o.delay, "delay", targetDelay, "round-trip time that the delayed path adds to each leg; 0 leaves that path out")
 	idle := f.String("idle", "1000", "comma-separated numbers of idle executors; 5000 take two minutes more")
-	growth := f.String("growth", "", "comma-separated growths, instead of the measures unless -only names some: "+strings.Join(growthNames, ", ")+"; they take 6, 3 and 5 minutes")
+	growth := f.String("growth", "", "comma-separated growths, instead of the measures unless -only names some: "+strings.Join(growthNames, ", ")+"; they take some 8, 5 and 5 minutes")
 	sizes := f.String("sizes", "1,10,100,1000,10000", "comma-separated numbers, rising, at which a growth is looked at")
 	f.BoolVar(&o.ssh, "ssh", true, "measure OpenSSH too, where it is installed")
 	f.StringVar(&o.postern, "postern", "", "measure this `binary` instead of one that is built here")
