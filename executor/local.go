@@ -32,7 +32,7 @@ type LocalConfig struct {
 	MaxAbsence time.Duration
 	// Environ is what EnvInherit chooses from. Nil: nothing.
 	Environ []string
-	// MaxExecs bounds the commands that run at once. Zero: 1024.
+	// MaxExecs bounds the commands that run at once. Zero: 1024. It is less where this process may not open as many files as they take.
 	MaxExecs int
 	// MaxRemembered bounds the ids that are remembered, those of running commands included: at
 	// the limit new ones are refused. Zero: 1 million.
@@ -68,6 +68,11 @@ func (c *LocalConfig) setDefaults() {
 	c.MaxGrace = cmp.Or(c.MaxGrace, wire.MaxGrace)
 	c.MaxAbsence = cmp.Or(c.MaxAbsence, wire.MaxGrace)
 	c.MaxExecs = cmp.Or(c.MaxExecs, 1024)
+	if most := mostExecs(openFiles()); most < c.MaxExecs {
+		c.Log.Warn("fewer commands at once than configured, since this process may open too few files: raise its limit (ulimit -Hn, LimitNOFILE)",
+			"commands", most, "configured", c.MaxExecs, "files", openFiles())
+		c.MaxExecs = most
+	}
 	c.MaxRemembered = cmp.Or(c.MaxRemembered, 1_000_000)
 	c.Keep = cmp.Or(c.Keep, keep)
 	c.LogBytes = cmp.Or(c.LogBytes, 256<<20)

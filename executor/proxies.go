@@ -24,17 +24,13 @@ type proxies struct {
 	rooms  map[string]*egress.Room // of those of one principal
 }
 
-// mostConns bounds the connections of all proxies. With what they take outside they are a fourth of the descriptors that
-// the executor may have open, so that it has enough for everything else.
-func mostConns() int { return int(min(openFiles()/8, 4096)) }
-
 // roomOf is that of a principal, who gets half of all at most, so that there is some for others. The caller holds mu.
 func (p *proxies) roomOf(principal string) *egress.Room {
 	if p.all == nil {
-		p.all, p.rooms = egress.NewRoom(mostConns(), nil), make(map[string]*egress.Room)
+		p.all, p.rooms = egress.NewRoom(mostConns(openFiles()), nil), make(map[string]*egress.Room)
 	}
 	if p.rooms[principal] == nil {
-		p.rooms[principal] = egress.NewRoom(mostConns()/2, p.all)
+		p.rooms[principal] = egress.NewRoom(mostConns(openFiles())/2, p.all)
 	}
 	return p.rooms[principal]
 }

@@ -1,0 +1,15 @@
+package executor
+
+import "testing"
+
+func TestCommandsAndProxiesLeaveDescriptorsForTheRest(t *testing.T) {
+	t.Parallel()
+	for files, want := range map[uint64]int{0: 1, 64: 1, 256: 10, 1024: 106, 4096: 490, 65_536: 9536} {
+		if n := mostExecs(files); n != want {
+			t.Errorf("%d commands with %d descriptors, want %d", n, files, want)
+		}
+		if files >= 256 && uint64(mostExecs(files))*commandFiles+2*uint64(mostConns(files)) > files-100 {
+			t.Errorf("with %d descriptors none are left", files)
+		}
+	}
+}
