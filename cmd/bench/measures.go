@@ -27,6 +27,7 @@ const (
 	warmExec     = "warm exec"
 	echo         = "echo"
 	keystroke    = "keystroke"
+	beside       = "echo beside bulk"
 	parallel     = "100 execs"
 	bulkDown     = "bulk down"
 	bulkUp       = "bulk up"
@@ -39,7 +40,7 @@ const (
 const noMeasure = "none"
 
 // measureNames are all of them, in the order of the report.
-var measureNames = []string{coldExec, warmExec, echo, keystroke, parallel, bulkDown, bulkUp, resume, sandboxStart, idle}
+var measureNames = []string{coldExec, warmExec, echo, keystroke, beside, parallel, bulkDown, bulkUp, resume, sandboxStart, idle}
 
 // path is the sides of one path, all up.
 type path struct {
@@ -72,6 +73,7 @@ var onPath = []pathMeasure{
 	{warmExec, measureWarm},
 	{echo, measureEcho},
 	{keystroke, measureKeystroke},
+	{beside, measureBeside},
 	{parallel, measureParallel},
 	{bulkDown, measureDown},
 	{bulkUp, measureUp},
