@@ -99,6 +99,7 @@ read-only, workspace-write, or full-access, which is no sandbox at all.`,
 			o.environment = os.Environ()
 			o.std = std
 			endCollector.use()
+			shareProcessors()
 			ctx, stop := untilSignal()
 			defer stop()
 			reload, still := reloadSignal()
