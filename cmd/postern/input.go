@@ -15,7 +15,8 @@ const readAhead = 8 * wire.MaxChunk
 // read is of no interest. It returns what it ended for: nil after the end of r, errLeft, or the error
 // of a Write.
 func feed(ctx context.Context, p wire.ExecProcess, r io.Reader, offset uint64) error {
-	widen(r)
+	r, done := pipe(r)
+	defer done()
 	buf := make([]byte, readAhead)
 	for {
 		n, err := r.Read(buf)
