@@ -13,8 +13,9 @@ type inputAck struct {
 }
 
 // inputCredit is what one conversation tells its client of the input; its writer's. New credit is told at once where the client could
-// soon be waiting for it, or when the command reads no more; otherwise a little later, once for all that was written meanwhile:
-// an acknowledgement for each line of somebody's typing would cost as much as the line.
+// soon be waiting for it, or when the command reads no more; otherwise [wire.AckDelay] after the writer has met it, which
+// the command's next output or a ping makes it do: only what the client still holds depends on it, and an
+// acknowledgement for each line of somebody's typing would cost as much as the line.
 type inputCredit struct {
 	queue *inputQueue // nil: there is nothing to tell
 	told  inputAck
@@ -57,7 +58,7 @@ func (c *inputCredit) due() *wire.InputAck {
 	switch {
 	case now == c.told:
 		return nil
-	case late, now.closed, now.limit-c.told.limit >= c.queue.window/4:
+	case late, now.closed, now.limit-c.told.limit >= c.queue.owed():
 		c.told, c.waiting = now, false
 		return &wire.InputAck{Offset: now.offset, Limit: now.limit, Closed: now.closed}
 	case !c.waiting:

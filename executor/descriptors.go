@@ -2,8 +2,9 @@ package executor
 
 // What is bounded by the descriptors that this process may have open, so that none is missing in the middle of something.
 
-// commandFiles are the descriptors of a running command here: its pipes, those of its sandbox, its log's file: see PERFORMANCE.md, growth of commands.
-const commandFiles = 6
+// commandFiles are the descriptors of a running command here: six for its pipes and its sandbox (PERFORMANCE.md, growth of commands), one for the file of its
+// log, one for the listener of its proxy.
+const commandFiles = 8
 
 // mostExecs bounds the commands that run at once. A fourth of the descriptors is the proxies', and some are for all else: journals,
 // results that are read, the relay.

@@ -81,8 +81,8 @@ func (q *inputQueue) ack() inputAck {
 	return inputAck{q.written, q.written + q.window, q.closed}
 }
 
-// owing is closed when a client that was last told a limit is to be told its credit at once: a quarter of the window has been used,
-// or the command reads no more. What it has of the window does till then.
+// owing is closed when a client that was last told a limit is to be told its credit at once: a sixteenth of the window has been used,
+// or the command reads no more. A client that needs all of the window, on a long path, waits for that part of it.
 func (q *inputQueue) owing(limit uint64) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -97,7 +97,10 @@ func (q *inputQueue) owing(limit uint64) <-chan struct{} {
 }
 
 // owes is what owing tells. mu is held.
-func (q *inputQueue) owes() bool { return q.closed || q.written+q.window-q.told >= q.window/4 }
+func (q *inputQueue) owes() bool { return q.closed || q.written+q.window-q.told >= q.owed() }
+
+// owed is how much used credit is told at once.
+func (q *inputQueue) owed() uint64 { return q.window / 16 }
 
 // changed is closed at the next progress after this call.
 func (q *inputQueue) changed() <-chan struct{} {

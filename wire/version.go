@@ -62,7 +62,7 @@ const (
 	PingLag          = 60 * time.Second // a Ping this far behind the session clock ends the circuit
 	PingSilence      = 45 * time.Second // and so does this long without one
 
-	// AckDelay is how long an Ack or InputAck may wait that nothing depends on yet: as long as QUIC's own (RFC 9000, 18.2).
+	// AckDelay is how long an Ack or InputAck waits for more to acknowledge that nothing depends on yet: as long as QUIC's own (RFC 9000, 18.2).
 	AckDelay = 25 * time.Millisecond
 
 	ExecutorHeartbeat = 10 * time.Second // on the hop, plus or minus a tenth
