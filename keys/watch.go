@@ -25,6 +25,7 @@ type File[T any] struct {
 	path    string
 	parse   func(name string, r io.Reader) (T, error)
 	current atomic.Pointer[T]
+	refused atomic.Pointer[error] // why what the file says is not in force; nil in it: it is
 
 	mu      sync.Mutex        // of what follows, and held while the file is read
 	absent  bool              // there was never a file, which is no failure
@@ -34,7 +35,6 @@ type File[T any] struct {
 	sum     [sha256.Size]byte // of the content last read, good or bad
 	emptied bool              // it was empty at the last look, and that is not in force yet
 	failure string            // the error last reported while the file could not be read, else ""
-	refused error             // why what the file says is not in force; nil: it is
 }
 
 // trustFile is one consistent reading of a file.
@@ -222,16 +222,18 @@ func (f *File[T]) Reload() error {
 }
 
 // Refused is why the file, as last looked at, is not in force; nil if it is.
+// It does not wait for a file that is being read.
 func (f *File[T]) Refused() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.refused
+	if err := f.refused.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // adopt puts the content in force, if it is good.
 func (f *File[T]) adopt(read trustFile) error {
 	value, err := f.parse(f.path, bytes.NewReader(read.content))
-	f.refused = err
+	f.refused.Store(&err)
 	if err != nil {
 		return err
 	}
@@ -242,8 +244,9 @@ func (f *File[T]) adopt(read trustFile) error {
 // fail notes that the file cannot be read.
 func (f *File[T]) fail(err error) error {
 	f.failure = err.Error()
-	f.refused = fmt.Errorf("the last good content stays in force: %w", err)
-	return f.refused
+	err = fmt.Errorf("the last good content stays in force: %w", err)
+	f.refused.Store(&err)
+	return err
 }
 
 // remember notes what was read and reports whether that is news. A file that was changed just now can change again without a
