@@ -38,6 +38,51 @@ func TestInputFromAPipeComesWholeAndLeavesThePipeBlocking(t *testing.T) {
 	}
 }
 
+func TestPipeGetsMoreRoomAndNeverLess(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer r.Close()
+	size := func() (n int) {
+		onDescriptor(r, func(fd uintptr) { n, err = unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	const large = 2 * readAhead
+	before := size()
+	widen(r)
+	if n := size(); n < before || n != before && n != readAhead {
+		t.Errorf("room for %d bytes, %d before", n, before)
+	}
+	onDescriptor(r, func(fd uintptr) { _, err = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, large) })
+	if err != nil {
+		t.Skipf("no larger pipe to be had: %v", err)
+	}
+	if widen(r); size() != large {
+		t.Errorf("a pipe with room for %d bytes has %d now", large, size())
+	}
+}
+
+func TestInputThatCannotBeReadIsNotMadeReadable(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	in, done := pipe(w)
+	defer done()
+	if in != io.Reader(w) {
+		t.Error("the end that is written to is read")
+	}
+}
+
 func TestInputThatIsNoPipeIsReadAsItIs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "input")
