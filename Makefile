@@ -1,6 +1,6 @@
 # Thin on purpose: each line is what one would type. .ci/run is the gate; see its head for the stages.
 
-.PHONY: build test lint ci vm faults soak capacity
+.PHONY: build test lint ci vm faults soak capacity layers
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o postern ./cmd/postern
@@ -29,3 +29,7 @@ soak:
 # What relay/CAPACITY.md has the figures of; takes ten minutes, on a machine that does nothing else.
 capacity:
 	go test ./cmd/postern -count=1 -timeout 1h -run '^$$' -bench '^Benchmark(Capacity|Fairness)$$' -benchtime 1x
+
+# What each layer costs by itself, without a network: codec, records, handshake and channels, splice, log, journal, an exec without its sandbox.
+layers:
+	go test -run '^$$' -bench '^Benchmark(Codec|Record32KiB|Handshake|Channel|Send|SendRecv|Splice|Append|Settle|Begin|Exec)$$' -benchtime 0.5s ./wire ./wire/noiseconn ./relay ./executor ./executor/execlog ./executor/journal ./executor/recordlog
