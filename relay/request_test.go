@@ -3,7 +3,6 @@ package relay_test
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -151,7 +150,7 @@ func TestThousandRequestsAtOnceStayWithinTheTally(t *testing.T) {
 		client, other := r.newPeer(t, keys.Client), r.newPeer(t, keys.Client)
 		executor := r.newPeer(t, keys.Executor)
 		synctest.Wait()
-		before := runtime.NumGoroutine()
+		before := inThisBubble()
 		var open []wire.Stream
 		for range places {
 			s, err := client.OpenStream(t.Context())
@@ -185,7 +184,7 @@ func TestThousandRequestsAtOnceStayWithinTheTally(t *testing.T) {
 			wantCode(t, "silent stream", wire.CodeOf(readErr(s)), wire.CodeTimeout)
 		}
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
+		if after := inThisBubble(); after > before {
 			t.Errorf("%d goroutines, before there were %d", after, before)
 		}
 		for range places { // every place is free again
@@ -200,7 +199,7 @@ func TestThousandRequestsWithinTheLimitAreAllAnswered(t *testing.T) {
 		r := inMemory(t, relay.Limits{})
 		client := r.newPeer(t, keys.Client)
 		synctest.Wait()
-		before := runtime.NumGoroutine()
+		before := inThisBubble()
 		var asking sync.WaitGroup
 		start := time.Now()
 		for range 1000 {
@@ -212,7 +211,7 @@ func TestThousandRequestsWithinTheLimitAreAllAnswered(t *testing.T) {
 		}
 		asking.Wait()
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before || time.Since(start) != 0 {
+		if after := inThisBubble(); after > before || time.Since(start) != 0 {
 			t.Errorf("%d goroutines after %v, before there were %d", after, time.Since(start), before)
 		}
 	})
