@@ -221,7 +221,8 @@ func (h *history) check(t *testing.T) {
 			t.Errorf("%s %s was answered and never acted", s.token, s.signal)
 		case s.err == nil && acts[0].After(s.ended):
 			t.Errorf("%s %s acted %v after it was answered", s.token, s.signal, acts[0].Sub(s.ended))
-		case len(acts) > 0 && acts[0].Sub(s.ended) > mostLag:
+		// TERM is also what the executor sends by itself, when its grace is over or when it ends; hostilehold_test.go has the caller's.
+		case len(acts) > 0 && s.signal != "TERM" && acts[0].Sub(s.ended) > mostLag:
 			t.Errorf("%s %s acted %v after its caller had given up", s.token, s.signal, acts[0].Sub(s.ended))
 		}
 	}
