@@ -35,6 +35,24 @@ type crowd struct {
 	tenants []string // the relay's list that lets them in
 }
 
+// crowdAndRelay are n executors that are not connected yet, and a relay of their own, in a folder of this name.
+func (b *bench) crowdAndRelay(ctx context.Context, name string, n, pace int) (*crowd, *relayProcess, error) {
+	dir := filepath.Join(b.dir, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	c, err := newCrowd(ctx, dir, n, pace)
+	if err != nil {
+		return nil, nil, err
+	}
+	relay, err := newRelay(ctx, b.program, dir, c.tenants)
+	if err != nil {
+		c.kill()
+		return nil, nil, err
+	}
+	return c, relay, nil
+}
+
 // newCrowd starts it; it has made its keys when this returns. When all have joined, at most pace at a time, it says a line more.
 func newCrowd(ctx context.Context, dir string, n, pace int) (*crowd, error) {
 	self, err := os.Executable()

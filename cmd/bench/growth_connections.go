@@ -5,8 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -28,19 +26,11 @@ func growConnections(ctx context.Context, b *bench, g *growth) error {
 }
 
 func (b *bench) connections(ctx context.Context, g *growth, n int) error {
-	dir := filepath.Join(b.dir, fmt.Sprintf("grow%d", n))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	crowd, err := newCrowd(ctx, dir, n, growPace)
+	crowd, relay, err := b.crowdAndRelay(ctx, fmt.Sprintf("grow%d", n), n, growPace)
 	if err != nil {
 		return err
 	}
 	defer crowd.kill()
-	relay, err := newRelay(ctx, b.program, dir, crowd.tenants)
-	if err != nil {
-		return err
-	}
 	defer relay.stop()
 	pid := relay.cmd.Process.Pid
 	empty, err := takeWeight(ctx, pid, relay.watched)

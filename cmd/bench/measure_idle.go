@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -23,19 +21,11 @@ func takeIdle(ctx context.Context, b *bench) error {
 
 func (b *bench) idleWith(ctx context.Context, n int) error {
 	b.say("%s, %d executors", idle, n)
-	dir := filepath.Join(b.dir, fmt.Sprintf("idle%d", n))
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	crowd, err := newCrowd(ctx, dir, n, n)
+	crowd, relay, err := b.crowdAndRelay(ctx, fmt.Sprintf("idle%d", n), n, n)
 	if err != nil {
 		return err
 	}
 	defer crowd.kill()
-	relay, err := newRelay(ctx, b.program, dir, crowd.tenants)
-	if err != nil {
-		return err
-	}
 	defer relay.stop()
 	// What a relay has in hand before anybody comes, after one collection and the listener's own first use.
 	if _, err := get(ctx, relay.watched, "/debug/pprof/heap?gc=1"); err != nil {
