@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"os"
 	"os/exec"
@@ -173,14 +172,7 @@ func TestAShortGrowthTakesAllAndLeavesNothing(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	text, err := os.ReadFile(figures)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := reportIn(t, figures)
 	for i, name := range growthNames {
 		if len(r.Growth) <= i || r.Growth[i].Name != name || r.Growth[i].Failed != "" || len(r.Growth[i].Sizes) != 2 {
 			t.Fatalf("no whole growth of %s: %+v", name, r.Growth)

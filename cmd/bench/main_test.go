@@ -53,6 +53,19 @@ func left(tmp string) (all []string) {
 	return all
 }
 
+// reportIn is what -json has written.
+func reportIn(t *testing.T, file string) (r report) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 func TestAShortRunMeasuresEverythingAndLeavesNothing(t *testing.T) {
 	if os.Getenv("POSTERN_BENCH_RUN") == "" {
 		t.Skip("set POSTERN_BENCH_RUN=1: it takes half a minute")
@@ -66,14 +79,7 @@ func TestAShortRunMeasuresEverythingAndLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
-	text, err := os.ReadFile(figures)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r report
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
+	r := reportIn(t, figures)
 	for _, name := range measureNames {
 		if !slices.ContainsFunc(r.Measures, func(m measureReport) bool { return m.Name == name && len(m.Rows) > 0 && m.Rows[0].Value.Median > 0 }) {
 			t.Errorf("%s has no figures", name)
