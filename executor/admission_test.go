@@ -151,6 +151,7 @@ func TestFloodOfHandshakesLeavesRoomForOthers(t *testing.T) {
 		if _, err := m.greet(client, m.circuit([32]byte{2})); err != nil {
 			t.Errorf("another client during the flood: %v", err)
 		}
+		synctest.Wait() // it has its answer before the executor has given its place back
 		flood(3)
 		synctest.Wait()
 		wantCode(t, "anybody, with all places taken", refused(4), wire.CodeBusy)

@@ -19,7 +19,7 @@ import (
 // dialQUIC connects to a relay, or whatever is at address, on loopback.
 func dialQUIC(t *testing.T, address string, o quicconn.Options) *quicconn.Conn {
 	t.Helper()
-	c, err := quicconn.Dial(t.Context(), address, o)
+	c, err := relaytest.Dial(t.Context(), address, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func middle(t *testing.T, relayAddress string) string {
 		if err != nil {
 			return
 		}
-		far, err := quicconn.Dial(ctx, relayAddress, quicconn.Options{Role: wire.RoleClient})
+		far, err := relaytest.Dial(ctx, relayAddress, quicconn.Options{Role: wire.RoleClient})
 		if err != nil {
 			t.Error(err)
 			return

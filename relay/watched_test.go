@@ -228,7 +228,7 @@ func TestBlameBarsTheAddressOverQUIC(t *testing.T) {
 	key := r.NewPeer(keys.Client)
 	wrong := generate(t, keys.Relay).Public()
 	for n := 0; ; n++ {
-		c, err := quicconn.Dial(t.Context(), r.Address(), quicconn.Options{Role: wire.RoleClient})
+		c, err := relaytest.Dial(t.Context(), r.Address(), quicconn.Options{Role: wire.RoleClient})
 		if err == nil {
 			_, _, err = shake(t.Context(), c, wrong, key, hello(key))
 			_ = c.Close(wire.CodeShutdown, "bye")

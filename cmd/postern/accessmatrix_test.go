@@ -80,7 +80,7 @@ func (m *matrix) serve(name string, lines ...line) {
 }
 
 func (m *matrix) dial(ctx context.Context) (wire.Transport, error) {
-	return quicconn.Dial(ctx, m.url.Address(), quicconn.Options{Role: wire.RoleExecutor})
+	return relaytest.Dial(ctx, m.url.Address(), quicconn.Options{Role: wire.RoleExecutor})
 }
 
 // register is one attempt of a machine to register, which must be refused, and the relay's answer.

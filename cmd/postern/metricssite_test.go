@@ -20,6 +20,7 @@ import (
 	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/executor"
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
 	"github.com/postern-relay/postern/wire/quicconn"
@@ -164,7 +165,7 @@ func helloOf(key *keys.PrivateKey) *wire.HopHello {
 // tryJoin connects with a key, to the relay at address, and is told no or answers the relay's pings from then on.
 func (w *watchedRelay) tryJoin(address string, relay keys.PublicKey, key *keys.PrivateKey, hello *wire.HopHello) (*relayHop, error) {
 	w.t.Helper()
-	c, err := quicconn.Dial(w.t.Context(), address, quicconn.Options{Role: hello.Role})
+	c, err := relaytest.Dial(w.t.Context(), address, quicconn.Options{Role: hello.Role})
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +269,7 @@ func joinWith(t testing.TB, token *keys.JoinToken, key *keys.PrivateKey, name st
 	_, err := executor.Join(t.Context(), executor.JoinConfig{
 		Key: key, Name: name, Token: token,
 		Dial: func(ctx context.Context) (wire.Transport, error) {
-			return quicconn.Dial(ctx, token.Relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
+			return relaytest.Dial(ctx, token.Relay.Address(), quicconn.Options{Role: wire.RoleExecutor})
 		},
 	})
 	return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-relay/postern/client"
 	"github.com/postern-relay/postern/keys"
+	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
 	"github.com/postern-relay/postern/wire/quicconn"
@@ -57,7 +58,7 @@ func (s *relayStory) refused(key *keys.PrivateKey, hello *wire.HopHello, want wi
 // silent is a connection whose peer never says who it is.
 func (s *relayStory) silent() *quicconn.Conn {
 	s.t.Helper()
-	c, err := quicconn.Dial(s.t.Context(), s.url.Address(), quicconn.Options{Role: wire.RoleClient})
+	c, err := relaytest.Dial(s.t.Context(), s.url.Address(), quicconn.Options{Role: wire.RoleClient})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func (s *relayStory) executors() []movement {
 			if !eventually(func() bool { return s.series()["postern_relay_executors_registered"] == 1 }) {
 				s.t.Fatal("the executor is not gone")
 			}
-			c, err := quicconn.Dial(s.t.Context(), s.url.Address(), quicconn.Options{Role: wire.RoleExecutor})
+			c, err := relaytest.Dial(s.t.Context(), s.url.Address(), quicconn.Options{Role: wire.RoleExecutor})
 			if err != nil {
 				s.t.Fatal(err)
 			}

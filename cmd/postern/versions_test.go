@@ -85,7 +85,7 @@ func TestExecutorOfAnotherWireVersionIsNamedWithBothVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := quicconn.Dial(t.Context(), url.Address(), quicconn.Options{Role: wire.RoleExecutor})
+	c, err := relaytest.Dial(t.Context(), url.Address(), quicconn.Options{Role: wire.RoleExecutor})
 	if err != nil {
 		t.Fatal(err)
 	}

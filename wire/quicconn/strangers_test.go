@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/testutils/simnet"
 
 	"github.com/postern-relay/postern/wire"
 )
@@ -34,36 +35,68 @@ func wantBusy(t *testing.T, what string, c *Conn, err error) {
 }
 
 func TestHandshakesInFlightAreLimitedUntilTheyAreAdmittedOrEnd(t *testing.T) {
-	g := NewGuard(GuardOptions{Random: func() float64 { return 0 }}) // refuse as soon as there is a chance
-	l, dial := listen(t, ListenOptions{Guard: g})
-	var accepted []*Conn
-	for range dropBegin {
-		_, b := connect(t, l, dial)
-		accepted = append(accepted, b)
-	}
-	if g.InFlight() != dropBegin {
-		t.Fatalf("%d in flight, want %d", g.InFlight(), dropBegin)
-	}
-	c, err := dial()
-	wantBusy(t, "dial above the limit", c, err)
-	if got := g.Counts()[LimitHandshakeGlobal]; got == 0 {
-		t.Error("the refusal is not counted")
-	}
-	accepted[0].Admit()
-	connect(t, l, dial)
-	c, err = dial()
-	wantBusy(t, "dial in the place of one that was taken", c, err)
-	_ = accepted[1].Close(wire.CodeUnauthorized, "no")
-	connect(t, l, dial)
-	if g.InFlight() != dropBegin {
-		t.Errorf("%d in flight, want %d", g.InFlight(), dropBegin)
-	}
-	for n, c := range accepted[2:] { // what is closed has given back what it had
-		_ = c.Close(wire.CodeShutdown, "")
-		if want := dropBegin - n - 1; g.InFlight() != want {
-			t.Fatalf("%d in flight after Close, want %d", g.InFlight(), want)
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGuard(GuardOptions{Random: func() float64 { return 0 }}) // refuse as soon as there is a chance
+		n := &simnet.Simnet{Router: &simnet.PerfectRouter{}}
+		var sockets [dropBegin + 5]net.PacketConn
+		for i := range sockets {
+			sockets[i] = n.NewEndpoint(&net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 4433 + i}, simnet.NodeBiDiLinkSettings{})
 		}
-	}
+		if err := n.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		l, err := ListenPacket(sockets[0], ListenOptions{Guard: g, DisablePathMTUDiscovery: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		free := sockets[1:]
+		dial := func() (*Conn, error) {
+			socket := free[0]
+			free = free[1:]
+			return simDial(t.Context(), socket, l, wire.RoleExecutor)
+		}
+		var dialled, accepted []*Conn
+		join := func() {
+			t.Helper()
+			a, b := connect(t, l, dial)
+			dialled, accepted = append(dialled, a), append(accepted, b)
+		}
+		refuse := func(what string) {
+			t.Helper()
+			c, err := dial()
+			wantBusy(t, what, c, err)
+			time.Sleep(time.Second) // whatever else it had sent has arrived, and takes no place that comes free later
+		}
+		for range dropBegin {
+			join()
+		}
+		if g.InFlight() != dropBegin {
+			t.Fatalf("%d in flight, want %d", g.InFlight(), dropBegin)
+		}
+		refuse("dial above the limit")
+		if got := g.Counts()[LimitHandshakeGlobal]; got == 0 {
+			t.Error("the refusal is not counted")
+		}
+		accepted[0].Admit()
+		join()
+		refuse("dial in the place of one that was taken")
+		_ = accepted[1].Close(wire.CodeUnauthorized, "no")
+		join()
+		if g.InFlight() != dropBegin {
+			t.Errorf("%d in flight, want %d", g.InFlight(), dropBegin)
+		}
+		for n, c := range accepted[2:] { // what is closed has given back what it had
+			_ = c.Close(wire.CodeShutdown, "")
+			if want := dropBegin - n - 1; g.InFlight() != want {
+				t.Fatalf("%d in flight after Close, want %d", g.InFlight(), want)
+			}
+		}
+		for _, c := range append(dialled, accepted...) {
+			_ = c.Close(wire.CodeShutdown, "")
+		}
+	})
 }
 
 func TestPenalisedSourceIsRefusedUntilItIsForgiven(t *testing.T) {
