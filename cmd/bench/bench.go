@@ -160,6 +160,7 @@ func (b *bench) take(ctx context.Context, m *measure) error {
 		defer m.close()
 	}
 	b.say("%s, %s: %d rounds of %d sides", m.name, m.path, m.rounds, len(m.contenders))
+	m.settle = settling
 	all, err := m.run(ctx)
 	if err != nil {
 		return err

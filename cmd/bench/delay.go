@@ -23,8 +23,15 @@ type parcel struct {
 
 // deliver hands on what comes, each at its time. All are late by the same time, so their order stays.
 func deliver(ctx context.Context, from <-chan parcel, to func(train) error) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	clock, err := newAlarm(ctx)
+	if err != nil {
+		return err
+	}
+	defer clock.close()
+	return handOn(ctx, clock.until, from, to)
+}
+
+func handOn(ctx context.Context, wait waiter, from <-chan parcel, to func(train) error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,13 +40,8 @@ func deliver(ctx context.Context, from <-chan parcel, to func(train) error) erro
 			if !ok {
 				return nil
 			}
-			if wait := time.Until(p.due); wait > 0 {
-				timer.Reset(wait)
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case <-timer.C:
-				}
+			if err := wait(p.due); err != nil {
+				return err
 			}
 			if err := to(p.train); err != nil {
 				return err

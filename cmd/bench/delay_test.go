@@ -23,7 +23,7 @@ func TestWhatIsDelayedArrivesInOrderAtItsTime(t *testing.T) {
 		}
 		close(pieces)
 		i := 0
-		err := deliver(t.Context(), pieces, func(got train) error {
+		err := handOn(t.Context(), byTimer(t.Context()), pieces, func(got train) error {
 			if want := time.Second + time.Duration(i/2)*time.Millisecond; int(got.data[0]) != i || time.Since(begun) != want {
 				t.Errorf("%d arrives after %v, want %d after %v", got.data[0], time.Since(begun), i, want)
 			}
@@ -42,10 +42,31 @@ func TestDeliveryEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		pieces := make(chan parcel, 1)
 		pieces <- parcel{time.Now().Add(time.Hour), train{}}
-		if err := deliver(ctx, pieces, func(train) error { t.Error("it arrived"); return nil }); err == nil {
+		if err := handOn(ctx, byTimer(ctx), pieces, func(train) error { t.Error("it arrived"); return nil }); err == nil {
 			t.Error("no error")
 		}
 	})
+}
+
+func TestAlarmIsNotEarlyAndEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	a, err := newAlarm(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close()
+	for _, wait := range []time.Duration{-time.Second, 0, time.Microsecond, 3 * time.Millisecond, time.Millisecond} {
+		due := time.Now().Add(wait)
+		if err := a.until(due); err != nil || time.Now().Before(due) {
+			t.Errorf("waited for %v: %v early, error %v", wait, time.Until(due), err)
+		}
+	}
+	ended := make(chan error)
+	go func() { ended <- a.until(time.Now().Add(time.Hour)) }()
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("no error when the context ends")
+	}
 }
 
 // echoUDP sends back what comes, and says from how many sources it came.

@@ -20,8 +20,8 @@
 //
 // # How to read the numbers
 //
-// The sides take turns, in random order within each round, so that a busy machine disturbs all alike. The first
-// round is not counted. A ratio is postern's figure divided by the peer's in the same round; its median is given with the
+// The sides take turns, in random order within each round, so that a busy machine disturbs all alike. Before each turn
+// there is a tenth of a second for what the one before has left behind. The first round is not counted. A ratio is postern's figure divided by the peer's in the same round; its median is given with the
 // tenth and ninetieth percentile of the rounds. Ratios repeat from run to run and from machine to machine; times do
 // less so. Targets are about ratios for that reason, but for what the relay may use.
 //

@@ -6,7 +6,12 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 )
+
+// settling is before each turn. What a turn leaves behind is not the next one's: the next sandbox being made, a session of ssh
+// being taken down. It is work of a few milliseconds, and some turns take no more.
+const settling = 100 * time.Millisecond
 
 // quantity is one figure that a sample yields.
 type quantity struct {
@@ -29,8 +34,9 @@ type measure struct {
 	quantities []quantity
 	contenders []contender
 	rounds     int
-	close      func()    // nil: nothing to do
-	loads      []float64 // of the machine, at each round
+	settle     time.Duration // before each turn
+	close      func()        // nil: nothing to do
+	loads      []float64     // of the machine, at each round
 }
 
 // samples are the figures by contender, then by quantity, then by round.
@@ -46,6 +52,9 @@ func (m *measure) run(ctx context.Context) (samples, error) {
 		m.loads = append(m.loads, load())
 		for _, i := range rand.Perm(len(m.contenders)) {
 			c := m.contenders[i]
+			if err := pause(ctx, m.settle); err != nil {
+				return nil, err
+			}
 			figures, err := c.sample(ctx)
 			if err == nil {
 				err = ctx.Err()
