@@ -37,7 +37,7 @@ func TestBackend(t *testing.T, open func(*testing.T) (wire.ExecBackend, BackendO
 					}
 				})
 				backend, o := open(t)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				r.run(&row{T: t, ctx: ctx, backend: backend, o: o})
 			})
