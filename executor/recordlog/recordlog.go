@@ -32,7 +32,8 @@ const (
 // Begin is the offset of the first record.
 const Begin = int64(len(magic))
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// castagnoli takes a quarter of a millisecond to make, which no process should spend that writes no records.
+var castagnoli = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // File is an open file of records. Append and Sync may be called concurrently. Close it.
 type File struct {
@@ -240,7 +241,7 @@ func seal(b []byte) {
 }
 
 func checksum(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:4], castagnoli), castagnoli, b[header:])
+	return crc32.Update(crc32.Checksum(b[:4], castagnoli()), castagnoli(), b[header:])
 }
 
 // Sync returns when every record appended before the call is on the disk. Callers that come
