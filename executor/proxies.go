@@ -2,8 +2,9 @@ package executor
 
 import (
 	"context"
-	"net"
+	"errors"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/postern-relay/postern/sandbox/egress"
@@ -19,7 +20,7 @@ type proxies struct {
 	lookup func(context.Context, string) ([]netip.Addr, error) // nil: the system's
 
 	mu     sync.Mutex
-	shared map[net.Listener]*records
+	shared map[*os.File]*records
 	all    *egress.Room            // of all proxies
 	rooms  map[string]*egress.Room // of those of one principal
 }
@@ -49,31 +50,39 @@ func (r *records) add(d egress.Decision) {
 	}
 }
 
-// use begins to serve a listener, unless another command of its session has, and keeps account of what is refused
+// use begins to serve a listening socket, unless another command of its session has, and keeps account of what is refused
 // until leave is called. Of a session nobody knows which command asked: each has what was refused while it ran.
-func (p *proxies) use(l net.Listener, n Network) (record *egress.Record, leave func(), err error) {
+func (p *proxies) use(socket *os.File, n Network) (record *egress.Record, leave func(), err error) {
 	record = egress.NewRecord(refusalsKept)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.shared[l]
+	r := p.shared[socket]
 	if r == nil {
+		l, err := egress.FileListener(socket)
+		if errors.Is(err, os.ErrClosed) { // the command has ended
+			return record, func() {}, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 		r = &records{all: make(map[*egress.Record]struct{})}
 		proxy, err := egress.New(egress.Options{
 			Rules: n.Rules, Permit: p.permit, Lookup: p.lookup, Decided: r.add, Room: p.roomOf(n.owner),
 		})
 		if err != nil {
+			l.Close()
 			return nil, nil, err
 		}
 		if p.shared == nil {
-			p.shared = make(map[net.Listener]*records)
+			p.shared = make(map[*os.File]*records)
 		}
-		p.shared[l] = r
+		p.shared[socket] = r
 		go func() {
 			_ = proxy.Serve(l) // its end is the listener's
 			proxy.Close()
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			delete(p.shared, l)
+			delete(p.shared, socket)
 		}()
 	}
 	r.mu.Lock()

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,10 +16,10 @@ const leafName = "postern-daemon"
 // use2 makes groups of version 2 possible below dir, the daemon's own group, or says
 // why not. An ordinary user needs a group that was delegated to him (systemd: Delegate=yes).
 func (c *cgroups) use2(dir string) error {
-	if filepath.Base(dir) == leafName {
-		dir = filepath.Dir(dir) // this process, or the one it follows, has moved already
+	if slashpath.Base(dir) == leafName {
+		dir = slashpath.Dir(dir) // this process, or the one it follows, has moved already
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	b, err := os.ReadFile(slashpath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return err
 	}
@@ -51,17 +51,17 @@ func (c *cgroups) use2(dir string) error {
 }
 
 func handOn(dir string, controllers []string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
+	return os.WriteFile(slashpath.Join(dir, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
 }
 
 // makeRoom moves the daemon and its own processes into a leaf. Somebody else's
 // processes are left alone, and then there is no room.
 func makeRoom(dir string) error {
-	leaf := filepath.Join(dir, leafName)
+	leaf := slashpath.Join(dir, leafName)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	b, err := os.ReadFile(slashpath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"strconv"
 	"strings"
 	"sync"
@@ -155,7 +155,7 @@ func (c *cgroups) make(l Limits) (*group, error) {
 		if !wanted[controller] {
 			continue
 		}
-		dir := filepath.Join(parent, name)
+		dir := slashpath.Join(parent, name)
 		if !made[dir] {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				g.remove()
@@ -207,7 +207,7 @@ const cpuPeriod = 100_000
 func (g *group) setCPU(dir string, milli uint64) error {
 	quota := max(1000, milli*cpuPeriod/1000) // the kernel takes no less than a millisecond
 	if g.version == 2 {
-		return os.WriteFile(filepath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%d %d", quota, cpuPeriod), 0)
+		return os.WriteFile(slashpath.Join(dir, "cpu.max"), fmt.Appendf(nil, "%d %d", quota, cpuPeriod), 0)
 	}
 	if err := writeGroup(dir, "cpu.cfs_period_us", cpuPeriod); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (g *group) setCPU(dir string, milli uint64) error {
 }
 
 func writeGroup(dir, file string, n uint64) error {
-	return os.WriteFile(filepath.Join(dir, file), strconv.AppendUint(nil, n, 10), 0)
+	return os.WriteFile(slashpath.Join(dir, file), strconv.AppendUint(nil, n, 10), 0)
 }
 
 // join moves a process with all its threads.
@@ -240,7 +240,7 @@ func (g *group) tightenPids(limit uint64) error {
 	if dir == "" {
 		return nil
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "pids.current"))
+	b, err := os.ReadFile(slashpath.Join(dir, "pids.current"))
 	if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (g *group) hit() (h LimitsHit) {
 
 // counter is one line of a file of names and numbers.
 func counter(dir, file, name string) uint64 {
-	b, err := os.ReadFile(filepath.Join(dir, file))
+	b, err := os.ReadFile(slashpath.Join(dir, file))
 	if err != nil {
 		return 0
 	}

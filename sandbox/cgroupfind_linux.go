@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"strings"
 )
 
@@ -48,7 +48,7 @@ func findCgroups() *cgroups {
 
 // tryGroup makes a group and removes it.
 func tryGroup(parent, name string) error {
-	dir := filepath.Join(parent, name)
+	dir := slashpath.Join(parent, name)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
@@ -118,11 +118,7 @@ func groupDir(mounts []groupMount, own map[string]string, controller string) str
 			if c != controller || !within(path, m.root) {
 				continue
 			}
-			rest, err := filepath.Rel(m.root, path)
-			if err != nil {
-				continue
-			}
-			return filepath.Join(m.dir, rest)
+			return slashpath.Join(m.dir, strings.TrimPrefix(slashpath.Clean(path), slashpath.Clean(m.root)))
 		}
 	}
 	return ""

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -19,8 +18,8 @@ func lookPath(name string, env []string) (string, error) {
 		return name, nil
 	}
 	var found error = unix.ENOENT
-	if name != "" {
-		for _, dir := range filepath.SplitList(lookEnv(env, "PATH")) {
+	if list := lookEnv(env, "PATH"); name != "" && list != "" {
+		for dir := range strings.SplitSeq(list, ":") {
 			if dir == "" {
 				dir = "."
 			}

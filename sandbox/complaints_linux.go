@@ -1,8 +1,7 @@
 package sandbox
 
 import (
-	"path/filepath"
-	"regexp"
+	slashpath "path"
 	"slices"
 	"strings"
 	"unicode"
@@ -88,14 +87,14 @@ func (c *complaints) explain(errno unix.Errno, line string, at, end int) bool {
 	for _, path := range candidates(line, at, end) {
 		abs := path
 		if rest, ok := strings.CutPrefix(path, "~/"); ok {
-			abs = filepath.Join(homeDir, rest)
-		} else if !filepath.IsAbs(path) {
-			abs = filepath.Join(c.dir, path)
+			abs = slashpath.Join(homeDir, rest)
+		} else if !slashpath.IsAbs(path) {
+			abs = slashpath.Join(c.dir, path)
 		}
 		if len(path) > unix.PathMax || strings.ContainsRune(path, 0) {
 			continue
 		}
-		if d, ok := c.denied(errno, filepath.Clean(abs)); ok {
+		if d, ok := c.denied(errno, slashpath.Clean(abs)); ok {
 			d.Kind, d.Subject, d.Evidence = DenialFilesystem, printable(path), EvidencePolicy
 			c.add(d)
 			return true
@@ -185,7 +184,7 @@ func (c *complaints) whyReadOnly(p *piece, path string) string {
 	switch {
 	case p != nil && c.setup.readOnly:
 		return "the workspaces are read-only in this mode"
-	case p != nil && filepath.Base(p.path) != "" && slices.Contains(defaultProtected, filepath.Base(p.path)):
+	case p != nil && slashpath.Base(p.path) != "" && slices.Contains(defaultProtected, slashpath.Base(p.path)):
 		return p.path + " is protected"
 	case p != nil:
 		return p.path + " is read-only"
@@ -222,12 +221,6 @@ func (c *complaints) add(d Denial) {
 	}
 }
 
-// inQuotes are the forms in which programs quote a name, absolute the plain paths.
-var (
-	inQuotes = regexp.MustCompile("'([^']+)'|\"([^\"]+)\"|`([^`']+)['`]|‘([^’]+)’")
-	absolute = regexp.MustCompile(`(?:^|[\s:=(,\[>])(/[^\s'"` + "`" + `:;,()\[\]<>]+)`)
-)
-
 // candidates are what may be the path in a line that names an error between at and end: what is quoted, then what is absolute, each the
 // nearest first, then the words on both sides of the error's name, and last the name of a program that begins the line.
 func candidates(line string, at, end int) []string {
@@ -239,22 +232,14 @@ func candidates(line string, at, end int) []string {
 	}
 	distance := func(from, to int) int { return max(at-to, from-end, 0) }
 	var begins string
-	for _, pattern := range []*regexp.Regexp{inQuotes, absolute} {
-		type found struct{ from, to int }
-		var places []found
-		for _, m := range pattern.FindAllStringSubmatchIndex(line, -1) {
-			for g := 2; g < len(m); g += 2 {
-				switch {
-				case m[g] == 0:
-					begins = line[:m[g+1]]
-				case m[g] > 0:
-					places = append(places, found{m[g], m[g+1]})
-				}
-			}
-		}
-		slices.SortStableFunc(places, func(a, b found) int { return distance(a.from, a.to) - distance(b.from, b.to) })
+	for _, places := range [][]span{quotedNames(line), absolutePaths(line)} {
+		slices.SortStableFunc(places, func(a, b span) int { return distance(a.from, a.to) - distance(b.from, b.to) })
 		for _, p := range places {
-			add(line[p.from:p.to])
+			if p.from == 0 {
+				begins = line[:p.to]
+			} else {
+				add(line[p.from:p.to])
+			}
 		}
 	}
 	before := strings.Split(strings.TrimRight(line[:at], " ([:"), ": ")
@@ -289,17 +274,6 @@ func indexAny(s string, texts []string) (at, end int) {
 		}
 	}
 	return -1, -1
-}
-
-// ansi are the sequences with which a terminal is told of colours and positions.
-var ansi = regexp.MustCompile("\x1b(?:\\[[0-9;?]*[A-Za-z]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[()][0-9A-Za-z])")
-
-// plainText is a line without what only a terminal obeys.
-func plainText(line string) string {
-	if strings.IndexByte(line, 0x1b) < 0 {
-		return line
-	}
-	return ansi.ReplaceAllString(line, "")
 }
 
 // printable is a name without what a terminal obeys, or what makes a text look like another one.

@@ -2,7 +2,9 @@ package sandbox
 
 import (
 	"os"
-	"path/filepath"
+	slashpath "path"
+
+	"golang.org/x/sys/unix"
 )
 
 // secretsOfHome are the usual places of keys and credentials below a home.
@@ -19,11 +21,11 @@ func secretsOfHome() []string {
 func hideable(id *identity, more ...[]string) []string {
 	paths := []string{"/run", "/var/run", "/var/lib/cloud", "/var/lib/kubelet", "/var/lib/postern", "/etc/postern"}
 	for _, h := range []string{"/root", id.daemonHome, id.accountHome} {
-		if !filepath.IsAbs(h) {
+		if !slashpath.IsAbs(h) {
 			continue
 		}
 		for _, s := range secretsOfHome() {
-			paths = append(paths, filepath.Join(h, s))
+			paths = append(paths, slashpath.Join(h, s))
 		}
 	}
 	for _, m := range more {
@@ -47,17 +49,31 @@ func hiddenPaths(id *identity, more ...[]string) []string {
 	return out
 }
 
+// realPath is where a path leads, with all links followed, as the kernel finds it.
+func realPath(path string) (string, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	real, err := os.Readlink("/proc/self/fd/" + itoa(fd))
+	if err == nil && !slashpath.IsAbs(real) { // it cannot be reached from the root directory
+		err = &os.PathError{Op: "readlink", Path: path, Err: unix.ENOENT}
+	}
+	return real, err
+}
+
 // resolveHidden is where a hidden path leads, if it exists.
 func resolveHidden(path string) (real string, there bool) {
 	if _, err := os.Lstat(path); os.IsNotExist(err) {
 		return "", false // most of them, at the price of one call
 	}
-	real, err := filepath.EvalSymlinks(path)
+	real, err := realPath(path)
 	if os.IsNotExist(err) {
 		return "", false
 	}
 	if err != nil {
-		return filepath.Clean(path), true // the init decides: closed to it means closed
+		return slashpath.Clean(path), true // the init decides: closed to it means closed
 	}
 	return real, true
 }

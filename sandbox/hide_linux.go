@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"errors"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 	"strings"
 
@@ -43,7 +43,7 @@ func (v *view) reachable(path string) (int, string, error) {
 		if !errors.Is(err, unix.EACCES) || path == "/" {
 			return at, path, err
 		}
-		path = filepath.Dir(path)
+		path = slashpath.Dir(path)
 	}
 }
 

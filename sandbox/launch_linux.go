@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +51,7 @@ func NewLauncher(o Options) (*Launcher, error) {
 		return nil, errNoInit
 	}
 	for _, p := range o.HiddenPaths {
-		if !strings.HasPrefix(p, "/") || filepath.Clean(p) == "/" {
+		if !strings.HasPrefix(p, "/") || slashpath.Clean(p) == "/" {
 			return nil, fmt.Errorf("hidden path %q must be absolute and not the root directory", p)
 		}
 	}

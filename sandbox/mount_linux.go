@@ -3,7 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -142,7 +142,7 @@ func (v *view) target(path string, file bool) (int, error) {
 		prefix := path[:i]
 		at, err := openBeneath(v.root, prefix, 0)
 		if errors.Is(err, unix.EACCES) {
-			parent := filepath.Dir(prefix)
+			parent := slashpath.Dir(prefix)
 			if err := v.tmpfs(parent, noSuid|noDev, "mode=0755", "size=256k"); err != nil {
 				return -1, err
 			}

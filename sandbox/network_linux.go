@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -45,11 +44,26 @@ func listenProxy() (int, error) {
 	return fd, nil
 }
 
-// proxyListener makes a listener of the descriptor that came from inside, which it takes over.
-func proxyListener(fd int) (net.Listener, error) {
-	f := os.NewFile(uintptr(fd), "sandbox-proxy")
-	defer f.Close() // the listener has its own
-	return net.FileListener(f)
+// proxyListener is the descriptor that came from inside, which it takes over. Package net is for whoever accepts: its
+// initialization would delay every helper of this package.
+func proxyListener(fd int) (*os.File, error) {
+	listens, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+	if err == nil && listens == 0 {
+		err = unix.EINVAL
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "sandbox-proxy"), nil
+}
+
+// endListening closes a listener, and ends whoever accepts on a copy of it.
+func endListening(f *os.File) {
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	f.Close()
 }
 
 func loopbackUp() error {

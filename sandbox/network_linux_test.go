@@ -109,7 +109,12 @@ func TestListenerIsInTheCommandsNetworkAndEndsWithIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := proc.Listener().Accept()
+		listener, err := net.FileListener(proc.Listener())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		c, err := listener.Accept()
 		if err != nil {
 			t.Fatalf("%s: accept: %v", made, err)
 		}
@@ -117,8 +122,12 @@ func TestListenerIsInTheCommandsNetworkAndEndsWithIt(t *testing.T) {
 		if r, err := proc.Wait(); err != nil || r.ExitCode != 0 {
 			t.Errorf("%s: the command ended with %+v, %v", made, r, err)
 		}
-		if _, err := proc.Listener().Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("%s: accept after the end: %v, want that it is closed", made, err)
+		if c, err := listener.Accept(); err == nil {
+			c.Close()
+			t.Errorf("%s: accepted after the end", made)
+		}
+		if _, err := proc.Listener().Stat(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: the socket after the end: %v, want that it is closed", made, err)
 		}
 	}
 	proc, err := l.Start(noContext, probing(t, Network{}), Command{Argv: []string{"true"}})
@@ -166,7 +175,8 @@ func TestListenerOfASessionIsTheSameForAllItsCommands(t *testing.T) {
 	l := newLauncher(t, Options{})
 	p := probing(t, Network{Mode: NetworkProxy, Session: "s"})
 	_, file := probe(t)
-	var first net.Listener
+	var first *os.File
+	var listener net.Listener
 	for range 3 {
 		proc, err := l.Start(noContext, p, Command{Argv: []string{file, "dial", "tcp", ProxyAddress}, Arg0: probeName})
 		if err != nil {
@@ -174,11 +184,15 @@ func TestListenerOfASessionIsTheSameForAllItsCommands(t *testing.T) {
 		}
 		if first == nil {
 			first = proc.Listener()
+			if listener, err = net.FileListener(first); err != nil {
+				t.Fatal(err)
+			}
+			defer listener.Close()
 		}
 		if proc.Listener() != first {
 			t.Error("another listener for a command of the same session")
 		}
-		c, err := first.Accept()
+		c, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,8 +202,9 @@ func TestListenerOfASessionIsTheSameForAllItsCommands(t *testing.T) {
 		}
 	}
 	l.Close()
-	if _, err := first.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accept after the launcher's end: %v", err)
+	if c, err := listener.Accept(); err == nil {
+		c.Close()
+		t.Error("accepted after the launcher's end")
 	}
 }
 

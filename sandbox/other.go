@@ -4,7 +4,6 @@ package sandbox
 
 import (
 	"context"
-	"net"
 	"os"
 	"runtime"
 	"syscall"
@@ -52,7 +51,7 @@ func (*Process) PID() int { return 0 }
 func (*Process) TTY() *os.File { return nil }
 
 // Listener returns nil.
-func (*Process) Listener() net.Listener { return nil }
+func (*Process) Listener() *os.File { return nil }
 
 // Signal returns an *UnsupportedError.
 func (*Process) Signal(syscall.Signal) error { return unsupported() }

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 	"strings"
 
@@ -161,7 +161,7 @@ func checkPolicy(p Policy) error {
 		return bad("", "unknown view %d", int(p.View))
 	}
 	for _, root := range slices.Concat(p.Roots, p.ReadRoots, p.UnixSockets) {
-		if !filepath.IsAbs(root) || filepath.Clean(root) != root || strings.ContainsRune(root, 0) {
+		if !slashpath.IsAbs(root) || slashpath.Clean(root) != root || strings.ContainsRune(root, 0) {
 			return bad(root, "a root must be an absolute, clean path")
 		}
 		for _, no := range []string{"/proc", "/sys", "/dev", helperDir} {
@@ -176,7 +176,7 @@ func checkPolicy(p Policy) error {
 		}
 	}
 	for _, path := range p.HiddenPaths {
-		if !filepath.IsAbs(path) || within("/", filepath.Clean(path)) {
+		if !slashpath.IsAbs(path) || within("/", slashpath.Clean(path)) {
 			return bad(path, "a hidden path must be absolute and not the root directory")
 		}
 	}
@@ -208,7 +208,7 @@ func (l *Launcher) addRoot(pl *plan, root string, p Policy) error {
 	}
 	for _, name := range names {
 		if err := l.protect(pl, fd, &st, root, name, mapping); err != nil {
-			return fail("protected path", filepath.Join(root, name), err)
+			return fail("protected path", slashpath.Join(root, name), err)
 		}
 	}
 	return nil
@@ -235,7 +235,7 @@ func (l *Launcher) protect(pl *plan, root int, rootStat *unix.Stat_t, rootPath, 
 	if kind := st.Mode & unix.S_IFMT; kind != unix.S_IFDIR && kind != unix.S_IFREG {
 		return errors.New("neither a file nor a directory: remove it")
 	}
-	return l.addPiece(pl, fd, filepath.Join(rootPath, name), &st, true, mapping)
+	return l.addPiece(pl, fd, slashpath.Join(rootPath, name), &st, true, mapping)
 }
 
 // addPiece records a piece. A root daemon makes the mount itself, since the init,

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"syscall"
@@ -20,8 +19,8 @@ type Process struct {
 	plan     *plan
 	session  *netSession // of the plan, which leaves it at the end; nil: none
 	tty      *os.File
-	listener net.Listener // of NetworkProxy
-	notices  *notices     // nil: refused calls are not told
+	listener *os.File // of NetworkProxy
+	notices  *notices // nil: refused calls are not told
 
 	ready   chan struct{} // the init is confined and waits for its command
 	started chan error    // one value: nil, or why there is no command
@@ -115,7 +114,7 @@ func (p *Process) listen() {
 		closeAll(fds)
 	}
 	if p.listener != nil && p.plan.setup.network.Session == "" {
-		p.listener.Close()
+		endListening(p.listener)
 	}
 	p.await()
 	p.leaveGroup()
@@ -185,10 +184,10 @@ func (p *Process) PID() int { return p.pid }
 // closes it.
 func (p *Process) TTY() *os.File { return p.tty }
 
-// Listener is the daemon's listener in the network of a command under NetworkProxy, else nil. Whoever accepts on it
-// decides what the command reaches. It is closed when the command has ended, or with the session, if there is one; then it is the
-// same for all commands of the session.
-func (p *Process) Listener() net.Listener { return p.listener }
+// Listener is the daemon's listening socket in the network of a command under NetworkProxy, else nil. Whoever accepts on it,
+// or on a copy such as net.FileListener makes, decides what the command reaches. It is closed when the command has ended, or
+// with the session, if there is one, and Accept on a copy fails then; in a session it is the same for all commands.
+func (p *Process) Listener() *os.File { return p.listener }
 
 // Done is closed when the result is known and no process of the command lives.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 	"strings"
 
@@ -119,7 +119,7 @@ func (l *Launcher) addReducedRoot(t *readable, root string, writable bool) error
 
 // privateDir makes the command's own folders. The caller removes them.
 func (l *Launcher) privateDir() (dir string, err error) {
-	base, err := filepath.EvalSymlinks(os.TempDir())
+	base, err := realPath(os.TempDir())
 	if err != nil {
 		return "", err
 	}
@@ -146,9 +146,9 @@ func removePrivate(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil
 	}
-	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	_ = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700)
+			_ = os.Chmod(slashpath.Join(dir, name), 0o700)
 		}
 		return nil
 	})

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +37,7 @@ func (t *readable) machine() error {
 	closed := append([]string{"/dev"}, t.hidden...)
 	// the daemon's own temporary folder holds the private folders of other commands
 	for _, d := range []string{"/tmp", "/var/tmp", os.TempDir()} {
-		if real, err := filepath.EvalSymlinks(d); err == nil {
+		if real, err := realPath(d); err == nil {
 			closed = append(closed, real)
 		}
 	}
@@ -84,7 +84,7 @@ func (t *readable) grant(path string, kind os.FileMode, closed []string) error {
 		return nil // nothing in it is granted
 	}
 	for _, e := range entries {
-		if err := t.grant(filepath.Join(path, e.Name()), e.Type(), closed); err != nil {
+		if err := t.grant(slashpath.Join(path, e.Name()), e.Type(), closed); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,13 +40,13 @@ func resolverFor(mode NetworkMode) resolver {
 func (v *view) show(r resolver) error {
 	switch {
 	case r.path != "":
-		_ = os.MkdirAll(filepath.Dir(r.path), 0o755)
+		_ = os.MkdirAll(slashpath.Dir(r.path), 0o755)
 		_ = os.WriteFile(r.path, []byte(r.text), 0o644)
 		return nil
 	case r.keep:
 		return nil
 	}
-	file := filepath.Join(helperDir, "resolv.conf")
+	file := slashpath.Join(helperDir, "resolv.conf")
 	if err := os.WriteFile(file, []byte(r.text), 0o644); err != nil {
 		return fail("resolver", file, err)
 	}
@@ -62,8 +62,8 @@ func resolverTarget() string {
 	if err != nil {
 		return ""
 	}
-	if !filepath.IsAbs(link) {
-		link = filepath.Join("/etc", link)
+	if !slashpath.IsAbs(link) {
+		link = slashpath.Join("/etc", link)
 	}
 	if rest, ok := strings.CutPrefix(link, "/var/run/"); ok {
 		link = "/run/" + rest

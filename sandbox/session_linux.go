@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ type netSessions struct {
 type netSession struct {
 	*spawner
 	pidfd    int
-	listener net.Listener // of NetworkProxy
+	listener *os.File // of NetworkProxy
 	all      *netSessions
 	network  Network
 
@@ -168,7 +167,7 @@ func (n *netSession) begin(l *Launcher) error {
 		closeAll(fds)
 	}
 	if n.listener != nil {
-		n.listener.Close()
+		endListening(n.listener)
 	}
 	b.discard()
 	return err
@@ -248,7 +247,7 @@ func (n *netSession) end() {
 	n.close()
 	n.spawner = nil
 	if n.listener != nil {
-		n.listener.Close()
+		endListening(n.listener)
 	}
 }
 

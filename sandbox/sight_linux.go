@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"fmt"
-	"path/filepath"
+	slashpath "path"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -119,14 +119,14 @@ func (s *sight) lookAtHidden(w *writer, path string) {
 	}
 	w.str(path)
 	if err != nil {
-		s.hidden = append(s.hidden, filepath.Clean(path))
+		s.hidden = append(s.hidden, slashpath.Clean(path))
 		return
 	}
 	w.file(&st)
 	fd, err := openPlain(path)
 	if err == nil {
 		// no symbolic link on the way: the path is where the cover lies
-		s.hidden = append(s.hidden, filepath.Clean(path))
+		s.hidden = append(s.hidden, slashpath.Clean(path))
 		w.num(0)
 		unix.Close(fd)
 		return

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"errors"
 	"os"
-	"path/filepath"
+	slashpath "path"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -184,7 +184,7 @@ func (v *view) buildTemporary(s *setup) error {
 		return err
 	}
 	for name, text := range map[string]string{"passwd": s.passwd, "group": s.group} {
-		file := filepath.Join(helperDir, name)
+		file := slashpath.Join(helperDir, name)
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return fail("accounts", file, err)
 		}
