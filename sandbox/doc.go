@@ -13,7 +13,9 @@
 // read by others.
 //
 // The helpers are the daemon's own binary under another argv[0]. They begin when this
-// package is initialized, before main and before packages they have no use for.
+// package is initialized, before main and before packages they have no use for. Go
+// initializes packages in the order of their import paths, each when all that it
+// imports is, so this one imports nothing large that comes late.
 //
 // The spawner is such a helper, one per Launcher.
 // It clones each init, in new user, mount, pid, ipc, uts, cgroup and network

@@ -18,6 +18,7 @@ type rule struct {
 var rules = []rule{
 	{"keys", []string{module}, "identities are a leaf that everything may use"},
 	{"sandbox", []string{module}, "the sandbox knows one machine and no network"},
+	{"sandbox", []string{"net", "regexp", "path/filepath"}, "its helpers begin when all that it imports is initialized, and these come late"},
 	{"sandbox/egress", []string{module}, "the way out of a sandbox knows no sandbox"},
 	{"wire", []string{module + "relay", module + "executor", module + "client", module + "sandbox", module + "wire/", "github.com/flynn/noise", "github.com/quic-go"}, "messages are what everybody shares"},
 	{"wire/noiseconn", []string{module + "relay", module + "executor", module + "client", module + "sandbox", "github.com/quic-go"}, "the handshake runs over any byte stream"},
