@@ -91,6 +91,9 @@ func (p *RemoteProcess) Write(ctx context.Context, offset uint64, b []byte) erro
 		return err
 	}
 	for len(b) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		n, wait, err := p.input.accept(offset, b)
 		if err != nil {
 			return err

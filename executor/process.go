@@ -89,6 +89,9 @@ func (p *LocalProcess) Write(ctx context.Context, offset uint64, b []byte) error
 	}
 	b = bytes.Clone(b) // the caller may use its buffer again
 	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		changed := p.x.input.changed()
 		n, err := p.offer(offset, b)
 		if err != nil || n == len(b) {

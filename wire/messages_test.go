@@ -97,7 +97,7 @@ func samples() []sample {
 		},
 		{
 			"started full", &Started{
-				ID: exec, LogEpoch: epoch, Generation: 2, Window: OutputWindow, InputLimit: InputQueue, InputOffset: InputQueue, Sandbox: SandboxFullAccess,
+				ID: exec, LogEpoch: epoch, Generation: 2, Window: OutputWindow, InputLimit: 1 << 20, InputOffset: 1 << 20, Sandbox: SandboxFullAccess,
 				Roots: []cbor.ByteString{"/w\xff", "/x"}, GraceMillis: 120000, Unix: -1, TTY: true, InputClosed: true,
 				Limits: &Limits{Memory: 1 << 20}, View: ViewFull, Last: most, Owner: "as=ci", Detach: true, OnFull: OnFullBlock, Network: &Network{Mode: NetworkHost},
 			},

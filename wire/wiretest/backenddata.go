@@ -128,6 +128,23 @@ var dataRows = []backendRow{
 			r.Errorf("%d bytes were accepted by a command that reads nothing", accepted)
 		}
 	}},
+	{"WriteWithAContextThatHasEndedGivesNothing", func(r *row) {
+		p := sh("cat")
+		p.Stdin = true
+		proc := r.start(p)
+		ended, end := context.WithCancel(r.ctx)
+		end()
+		if err := proc.Write(ended, 0, []byte("no")); !errors.Is(err, context.Canceled) {
+			r.Errorf("Write: %v, want the context's end", err)
+		}
+		if err := proc.Write(r.ctx, 0, []byte("yes")); err != nil {
+			r.Fatal(err)
+		}
+		if err := proc.CloseStdin(r.ctx); err != nil {
+			r.Fatal(err)
+		}
+		r.equal("output", r.drain(proc).stdout, "yes")
+	}},
 	{"ControlPassesFullDataBothWays", func(r *row) {
 		p := sh("trap 'echo caught >&2; exit 5' USR1; yes 2>/dev/null & while :; do wait; done")
 		p.Stdin = true
