@@ -32,6 +32,7 @@ POSTERN_AGENT=off in the environment: neither start one nor use it.`,
 				return failf(exitFailed, "%v", err)
 			}
 			endCollector.use()
+			shareProcessors()
 			ctx, stop := untilSignal()
 			defer stop()
 			if err := h.runAgent(ctx, o); err != nil {

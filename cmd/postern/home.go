@@ -103,6 +103,9 @@ func (h home) open(relay keys.RelayURL, tune ...func(*client.Config)) (*client.C
 // onExecutor connects to an executor and does something there.
 func onExecutor(alias string, do func(client.Environment) error, tune ...func(*client.Config)) error {
 	endCollector.use()
+	if t := (terminal{file: os.Stdin}); !t.exists() { // whoever waits for a key keeps a processor for a moment after each
+		shareProcessors()
+	}
 	h, err := findHome()
 	if err != nil {
 		return failf(exitRefused, "%v", err)
