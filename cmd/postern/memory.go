@@ -20,7 +20,7 @@ type collector struct {
 
 var (
 	// Go lets the heap grow to twice what is in use. For a relay with thousands of idle executors that doubles what each costs.
-	relayCollector = collector{room: 8 << 20, least: 15, most: 400}
+	relayCollector = collector{room: 8 << 20, least: 12, most: 400}
 	// What a client or an executor has in use is small, so that bulk has Go collect for each few MiB it carries: a sixth of
 	// their processor time.
 	endCollector = collector{room: 16 << 20, least: 100, most: 400}

@@ -19,8 +19,8 @@ func TestCollectorHasTheSameRoomUntilAPartOfWhatIsInUseIsMore(t *testing.T) {
 		{8 << 20, 100, 200},
 		{16 << 20, 50, 100},
 		{32 << 20, 25, 100},
-		{64 << 20, 15, 100},
-		{1 << 40, 15, 100},
+		{64 << 20, 12, 100},
+		{1 << 40, 12, 100},
 	} {
 		if relay, end := relayCollector.percent(test.inUse), endCollector.percent(test.inUse); relay != test.relay || end != test.end {
 			t.Errorf("with %d bytes in use GOGC is %d and %d, want %d and %d", test.inUse, relay, end, test.relay, test.end)
