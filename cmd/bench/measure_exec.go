@@ -70,7 +70,7 @@ func measureWarm(_ context.Context, b *bench, p *path) (*measure, error) {
 	}
 	m := &measure{
 		name: warmExec, path: p.name, quantities: []quantity{{name: "time", unit: "ms"}, {name: "the first alone", unit: "ms"}}, rounds: b.rounds(1),
-		about: fmt.Sprintf("`true` over a connection that is there, %d in a row: package client in a running program, and with a client process each where the command line client keeps a connection (agent); `ssh` through a ControlMaster, a process each. The first of the row comes after a pause.", inARow),
+		about: fmt.Sprintf("`true` over a connection that is there, %d in a row: package client in a running program, and with a client process each where the command line client keeps a connection (agent); `ssh` through a ControlMaster, a process each; the first of the row comes after a pause", inARow),
 		contenders: []contender{{name: posternLibrary, sample: row(func(ctx context.Context) error {
 			return p.postern.box.Command("true").Run(ctx)
 		})}},
