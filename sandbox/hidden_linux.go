@@ -49,18 +49,35 @@ func hiddenPaths(id *identity, more ...[]string) []string {
 	return out
 }
 
-// realPath is where a path leads, with all links followed, as the kernel finds it.
+// realPath is where a path leads, with all links followed, as the kernel finds it. That nothing is there is an error that
+// os.IsNotExist knows, and no other is.
 func realPath(path string) (string, error) {
+	for range 1000 {
+		real, same, err := tryRealPath(path)
+		if err != nil || same {
+			return real, err
+		}
+	}
+	return "", &os.PathError{Op: "resolve", Path: path, Err: unix.EBUSY}
+}
+
+// tryRealPath also reports whether what was found is what is there: a file that is replaced meanwhile has a name that means nothing.
+func tryRealPath(path string) (real string, same bool, err error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &os.PathError{Op: "open", Path: path, Err: err}
+		return "", false, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	real, err := os.Readlink("/proc/self/fd/" + itoa(fd))
-	if err == nil && !slashpath.IsAbs(real) { // it cannot be reached from the root directory
-		err = &os.PathError{Op: "readlink", Path: path, Err: unix.ENOENT}
+	real, err = os.Readlink("/proc/self/fd/" + itoa(fd))
+	if err != nil || !slashpath.IsAbs(real) { // no /proc, or it cannot be reached from the root directory
+		return "", false, &os.PathError{Op: "resolve", Path: path, Err: unix.EIO}
 	}
-	return real, err
+	var opened, named unix.Stat_t
+	if err := unix.Fstat(fd, &opened); err != nil {
+		return "", false, &os.PathError{Op: "stat", Path: path, Err: unix.EIO}
+	}
+	err = unix.Lstat(real, &named)
+	return real, err == nil && opened.Dev == named.Dev && opened.Ino == named.Ino, nil
 }
 
 // resolveHidden is where a hidden path leads, if it exists.

@@ -34,3 +34,69 @@ func TestHiddenPathsCannotBeReadOrMoved(t *testing.T) {
 		t.Errorf("hidden file changed on the host: %q, %v", b, err)
 	}
 }
+
+func TestRealPathIsWhereLinksLead(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, link, dangling := dir+"/file", dir+"/link", dir+"/dangling"
+	for _, err := range []error{os.WriteFile(file, nil, 0o600), os.Symlink("file", link), os.Symlink("nothing", dangling)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []string{file, link, dir + "/./link"} {
+		if got, err := realPath(p); got != file || err != nil {
+			t.Errorf("%s leads to %q, %v, want %s", p, got, err, file)
+		}
+	}
+	for _, p := range []string{dangling, dir + "/none"} {
+		if got, err := realPath(p); !os.IsNotExist(err) {
+			t.Errorf("%s leads to %q, %v, want that it is not there", p, got, err)
+		}
+	}
+}
+
+// Programs write a secret anew by renaming another file over it.
+func TestHiddenFileThatIsReplacedAllTheTimeIsFound(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := dir + "/secret"
+	replace := func() error {
+		if err := os.WriteFile(file+".new", nil, 0o600); err != nil {
+			return err
+		}
+		return os.Rename(file+".new", file)
+	}
+	if err := replace(); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			if err := replace(); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	for range 50_000 {
+		if real, there := resolveHidden(file); real != file || !there {
+			t.Errorf("found %q, %v, want %s", real, there, file)
+			break
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/postern-relay/postern/sandbox/egress"
 )
 
 // served is a command that serves on its own loopback until its test ends.
@@ -109,7 +111,7 @@ func TestListenerIsInTheCommandsNetworkAndEndsWithIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener, err := net.FileListener(proc.Listener())
+		listener, err := egress.FileListener(proc.Listener())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +186,7 @@ func TestListenerOfASessionIsTheSameForAllItsCommands(t *testing.T) {
 		}
 		if first == nil {
 			first = proc.Listener()
-			if listener, err = net.FileListener(first); err != nil {
+			if listener, err = egress.FileListener(first); err != nil {
 				t.Fatal(err)
 			}
 			defer listener.Close()

@@ -184,9 +184,10 @@ func (p *Process) PID() int { return p.pid }
 // closes it.
 func (p *Process) TTY() *os.File { return p.tty }
 
-// Listener is the daemon's listening socket in the network of a command under NetworkProxy, else nil. Whoever accepts on it,
-// or on a copy such as net.FileListener makes, decides what the command reaches. It is closed when the command has ended, or
-// with the session, if there is one, and Accept on a copy fails then; in a session it is the same for all commands.
+// Listener is the daemon's listening socket in the network of a command under NetworkProxy, else nil. Whoever accepts on a copy of
+// it decides what the command reaches; make that with egress.FileListener, since the file may be closed at any time. It stays the
+// sandbox's, which ends it, and whoever accepts, when the command has ended, or with the session, if there is one; in a session
+// it is the same for all commands.
 func (p *Process) Listener() *os.File { return p.listener }
 
 // Done is closed when the result is known and no process of the command lives.

@@ -3,9 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	slashpath "path"
 	"slices"
 	"strings"
 
@@ -146,13 +144,22 @@ func removePrivate(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil
 	}
-	_ = fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			_ = os.Chmod(slashpath.Join(dir, name), 0o700)
-		}
-		return nil
-	})
+	openFolders(dir)
 	return os.RemoveAll(dir)
+}
+
+// openFolders gives the rights to a folder and all below it back. It follows no links.
+func openFolders(dir string) {
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return
+	}
+	_ = os.Chmod(dir, 0o700)
+	entries, _ := os.ReadDir(dir) // as far as they can be read
+	for _, e := range entries {
+		if e.IsDir() {
+			openFolders(dir + "/" + e.Name())
+		}
+	}
 }
 
 // place gives a command its private folders and its rules.

@@ -268,3 +268,22 @@ func TestReducedLevelRefusesNetworks(t *testing.T) {
 		}
 	}
 }
+
+func TestPrivateFolderIsRemovedWhateverTheCommandDidToIt(t *testing.T) {
+	dir := t.TempDir() + "/private"
+	odd := dir + "/home/\xff"
+	if err := os.MkdirAll(odd+"/x/y", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{odd + "/x", odd, dir} {
+		if err := os.Chmod(d, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := removePrivate(dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder after its removal: %v", err)
+	}
+}

@@ -9,8 +9,8 @@ import (
 // copy: both are to be closed.
 func FileListener(f *os.File) (l net.Listener, err error) {
 	raw, err := f.SyscallConn()
-	if err != nil {
-		return nil, os.ErrClosed
+	if err != nil { // there is no file
+		return nil, err
 	}
 	// The number is the file's as long as this runs, and not that of another one.
 	if raw.Control(func(uintptr) { l, err = net.FileListener(f) }) != nil {
