@@ -15,6 +15,7 @@ type inputQueue struct {
 
 	mu       sync.Mutex
 	chunks   [][]byte // accepted, not written; they begin at written
+	gathers  bool     // the last of them is the queue's own, and takes up small ones
 	accepted uint64
 	written  uint64
 	ended    bool          // no more is accepted
@@ -48,11 +49,27 @@ func (q *inputQueue) offer(offset uint64, p []byte) (int, error) {
 		fresh = fresh[:room]
 	}
 	if len(fresh) > 0 {
-		q.chunks = append(q.chunks, fresh)
+		q.keep(fresh)
 		q.accepted += uint64(len(fresh))
 		wakeAll(&q.work)
 	}
 	return int(have-offset) + len(fresh), nil
+}
+
+// smallChunk is what is copied rather than kept: a piece keeps the whole record that it came in, of 256 bytes and more.
+const smallChunk = 4 << 10
+
+// keep puts a piece behind the others. What pump writes meanwhile is not touched: a chunk only grows at its end. mu is held.
+func (q *inputQueue) keep(piece []byte) {
+	last := len(q.chunks) - 1
+	switch {
+	case len(piece) > smallChunk:
+		q.chunks, q.gathers = append(q.chunks, piece), false
+	case last >= 0 && q.gathers && len(q.chunks[last])+len(piece) <= wire.MaxChunk:
+		q.chunks[last] = append(q.chunks[last], piece...)
+	default:
+		q.chunks, q.gathers = append(q.chunks, append([]byte(nil), piece...)), true
+	}
 }
 
 // end accepts nothing after what was accepted.

@@ -17,12 +17,13 @@ func TestInputQueueTakesEachByteOnce(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
-	text := make([]byte, 4000)
+	text := make([]byte, 800_000)
 	for i := range text {
 		text[i] = byte(r.Uint32())
 	}
-	for range 100 {
-		window := 1 + r.IntN(300)
+	for round := range 100 {
+		scale := []int{1, 200}[round%2] // pieces that are gathered, and some that are not
+		window := 1 + r.IntN(300*scale)
 		q := newInputQueue(window)
 		var accepted, written int
 		var came []byte
@@ -33,8 +34,8 @@ func TestInputQueueTakesEachByteOnce(t *testing.T) {
 				q.wrote(n, nil)
 				written += n
 			} else {
-				at := max(0, min(len(text), accepted+r.IntN(40)-30))
-				piece := text[at:min(len(text), at+r.IntN(60))]
+				at := max(0, min(len(text), accepted+r.IntN(40*scale)-30*scale))
+				piece := text[at:min(len(text), at+r.IntN(60*scale))]
 				n, err := q.offer(uint64(at), bytes.Clone(piece))
 				end := at + len(piece)
 				switch {
@@ -59,6 +60,51 @@ func TestInputQueueTakesEachByteOnce(t *testing.T) {
 		}
 		if !bytes.Equal(came, text[:written]) {
 			t.Fatalf("%d bytes came out that differ from the text", len(came))
+		}
+	}
+}
+
+// Each byte that somebody types comes in a record of its own, of 256 and more.
+func TestInputQueueKeepsLittleMoreThanTheBytes(t *testing.T) {
+	q := newInputQueue(1 << 20)
+	for at := range uint64(200_000) {
+		record := make([]byte, 300)
+		if n, err := q.offer(at, record[20:21]); n != 1 || err != nil {
+			t.Fatalf("byte %d: %d, %v", at, n, err)
+		}
+	}
+	kept := 0
+	for _, c := range q.chunks {
+		kept += cap(c)
+	}
+	if kept > 2*200_000 {
+		t.Errorf("%d bytes are kept for 200,000", kept)
+	}
+}
+
+// While the pump writes a chunk, it is filled up.
+func TestInputQueueIsPumpedInOrderWhileItTakesMore(t *testing.T) {
+	q := newInputQueue(1 << 20)
+	r, w := io.Pipe()
+	go q.pump(w, false)
+	go func() {
+		for at := range uint64(50_000) {
+			if n, err := q.offer(at, []byte{byte(at)}); n != 1 || err != nil {
+				t.Errorf("byte %d: %d, %v", at, n, err)
+				break
+			}
+		}
+		if err := q.end(); err != nil {
+			t.Error(err)
+		}
+	}()
+	got, err := io.ReadAll(r)
+	if err != nil || len(got) != 50_000 {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	for at, b := range got {
+		if b != byte(at) {
+			t.Fatalf("byte %d is %d", at, b)
 		}
 	}
 }

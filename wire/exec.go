@@ -49,7 +49,8 @@ type ExecProcess interface {
 	Read(context.Context, ReadRequest) (ReadResponse, error)
 	// Write gives stdin bytes that begin at this offset of the whole input. Bytes before
 	// the offset already accepted are dropped, so a repeated Write is harmless; a hole is an
-	// error. It waits for credit, and returns when all is accepted in order.
+	// error. It waits for credit, and returns when all is accepted in order. Of what is left when the context has ended nothing
+	// is accepted.
 	Write(ctx context.Context, offset uint64, p []byte) error
 	// CloseStdin ends the input after what Write accepted.
 	CloseStdin(context.Context) error

@@ -41,8 +41,8 @@ const (
 	// InputWindow is how much stdin a client may send before Started told it more.
 	InputWindow = 64 << 10
 	// InputQueue is how much stdin an executor keeps that the command has not read yet:
-	// one window of a path of 200 ms at 20 MB/s, as much as OutputWindow the other way.
-	InputQueue = 4 << 20
+	// one window of a path of 100 ms at 20 MB/s, which is what the windows of its two legs carry.
+	InputQueue = 2 << 20
 	// MaxOwner is the longest name of a principal, bytes.
 	MaxOwner = 255
 	// OutputWindow is how much unacknowledged output an executor keeps per exec
