@@ -194,7 +194,7 @@ func TestDrainRefusesNewcomersAtOnceOverQUIC(t *testing.T) {
 	}()
 	client.goaway()
 	executor.goaway()
-	_, err := relaytest.Dial(t.Context(), r.Address(), quicconn.Options{Role: wire.RoleClient})
+	_, err := quicconn.Dial(t.Context(), r.Address(), quicconn.Options{Role: wire.RoleClient})
 	// Not a timeout: the relay says that it takes nobody.
 	wantCode(t, "a new connection", wire.CodeOf(err), wire.CodeBusy)
 	wantCode(t, "a dial", client.reply(client.ask(executor.key.Public())).Code, wire.CodeShutdown)
