@@ -9,7 +9,8 @@ import (
 
 // backlog holds what one end of a circuit sent and the other does not take at the moment. All circuits
 // of a connection share its window: if a slow circuit's bytes stayed in there, the others
-// would stand still with it. What honest ends have under way on a circuit fits.
+// would stand still with it. What honest ends have under way on a circuit fits, but for input in pieces of less than 250 bytes
+// that an executor stops taking: each piece is a record of 256 bytes and more, and its credit counts the bytes of the piece.
 type backlog struct {
 	budget *budget
 

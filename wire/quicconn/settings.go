@@ -159,7 +159,7 @@ func dialConfig(o Options) *quic.Config {
 		// The relay opens one stream for each circuit here and must not be held up by
 		// QUIC's default of 100; the executor bounds its clients itself.
 		c.MaxIncomingStreams = 10_000
-		c.MaxStreamReceiveWindow = 1 << 20 // input of commands; they are small
+		c.MaxStreamReceiveWindow = 1 << 20 // input of commands: as listenStreamMax
 		c.MaxConnectionReceiveWindow = 16 << 20
 	case wire.RoleClient:
 		c.MaxIdleTimeout = wire.ClientIdle
