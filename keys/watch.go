@@ -14,9 +14,15 @@ import (
 	"time"
 )
 
-// pollInterval keeps a removed key out within a second, reading included, at the price of four stat calls a second. Change
-// notifications would be quicker and miss network file systems, replaced folders and overflows.
-const pollInterval = 250 * time.Millisecond
+const (
+	// pollInterval keeps a removed key out within a second, reading included, at the price of four stat calls a second. Change
+	// notifications would be quicker and miss network file systems, replaced folders and overflows.
+	pollInterval = 250 * time.Millisecond
+
+	// stillFor is how long a file that is written in place must have stayed as it is before that counts: an editor, or a shell's
+	// redirection, empties it first and may be held up then. The second look after the first sight decides, or a later one.
+	stillFor = pollInterval * 3 / 2
+)
 
 // File is a trust file that is read again when it changes. Make one with [WatchFile] or [WatchOptionalFile]; the zero value
 // has the zero T as its content and cannot run. Current, Reload and Refused may be called
@@ -31,9 +37,11 @@ type File[T any] struct {
 	absent  bool              // there was never a file, which is no failure
 	untold  bool              // Reload changed the content, and onChange does not know yet
 	seen    fileID            // the file as last read
+	info    os.FileInfo       // the same for [os.SameFile]; nil: there was none
 	settled bool              // whether a later change is certain to show in the identity
 	sum     [sha256.Size]byte // of the content last read, good or bad
-	emptied bool              // it was empty at the last look, and that is not in force yet
+	draft   [sha256.Size]byte // of a content that somebody may still be writing,
+	since   time.Time         // and when it was first seen; zero: there is none
 	failure string            // the error last reported while the file could not be read, else ""
 }
 
@@ -133,7 +141,8 @@ func (f *File[T]) Current() T {
 }
 
 // Run looks for changes four times a second until ctx is done, at once for the first time. A good change becomes the current
-// content, then onChange is called with it. A bad one is refused whole: the old content stays in force and onError is called,
+// content, then onChange is called with it; one that was written in place has to stay the same for a moment first, and is in force
+// after three quarters of a second at most. A bad one is refused whole: the old content stays in force and onError is called,
 // once for each change. A file that was removed or cannot be read counts as a bad change: to withdraw every key, empty the
 // file. Rewriting the same content is no change. Both functions are called from Run's goroutine, one at a time; either may be
 // nil.
@@ -186,18 +195,27 @@ func (f *File[T]) look() (changed bool, err error) {
 	case err != nil:
 		return changed, f.fail(err)
 	}
-	if len(read.content) == 0 && !f.emptied && f.sum != sha256.Sum256(nil) {
-		f.emptied = true // an editor may be about to write it: what is still empty the next time is meant
-		return changed, nil
-	}
-	f.emptied = false
-	if !f.remember(read) {
+	if f.unfinished(read) || !f.remember(read) {
 		return changed, nil
 	}
 	if err := f.adopt(read); err != nil {
 		return changed, err
 	}
 	return true, nil
+}
+
+// unfinished reports whether somebody may still be writing what was read. A file that was put in the place of the one before is
+// whole at once, unless it is empty: then it was made there, and not moved there.
+func (f *File[T]) unfinished(read trustFile) bool {
+	sum := sha256.Sum256(read.content)
+	inPlace := len(read.content) == 0 || f.info != nil && os.SameFile(f.info, read.info)
+	if sum == f.sum || !inPlace {
+		return false
+	}
+	if f.since.IsZero() || sum != f.draft {
+		f.draft, f.since = sum, time.Now()
+	}
+	return time.Since(f.since) < stillFor
 }
 
 // Reload reads the file at once, changed or not, and returns an error if it is missing, cannot be read or does not parse; the
@@ -257,8 +275,9 @@ func (f *File[T]) remember(read trustFile) (news bool) {
 	news = sum != f.sum || f.failure != ""
 	f.absent = f.absent && read.info == nil
 	f.failure = ""
-	f.seen = read.id
+	f.seen, f.info = read.id, read.info
 	f.sum = sum
+	f.since = time.Time{}
 	f.settled = time.Since(read.id.changed()).Abs() > coarsestTick
 	return news
 }

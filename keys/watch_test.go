@@ -41,13 +41,15 @@ func (w *watched) write(content string) {
 	}
 }
 
-// look polls twice, since a report must not be repeated, and checks the number of reports so far and of clients in force.
+// look polls until what was written counts, and once more, since a report must not be repeated, and checks the number of
+// reports so far and of clients in force.
 func (w *watched) look(what string, changes, failures, inForce int) {
 	w.t.Helper()
-	for range 2 {
+	for range 3 {
 		w.poll(
 			func(clients *AuthorizedClients) { w.changes = append(w.changes, len(clients.All())) },
 			func(err error) { w.errors = append(w.errors, err) })
+		w.wait()
 	}
 	if len(w.changes) != changes || len(w.errors) != failures || len(w.Current().All()) != inForce {
 		w.t.Errorf("%s: changes %v, errors %v, %d clients in force; want %d changes, %d errors, %d clients",
@@ -94,19 +96,65 @@ func TestWatchedFileFollowsGoodChangesOnly(t *testing.T) {
 	}
 }
 
-// An editor that rewrites a file in place empties it first: nobody is thrown out for that.
-func TestFileThatIsEmptyForAMomentShutsNobodyOut(t *testing.T) {
+// wait is the time that a file has to stay as it is.
+func (w *watched) wait() {
+	if !w.since.IsZero() {
+		w.since = w.since.Add(-stillFor)
+	}
+}
+
+// notYet polls as often as Run does when it has been held up, and wants nothing to come of it.
+func (w *watched) notYet(what string) {
+	w.t.Helper()
+	for range 3 {
+		w.poll(
+			func(*AuthorizedClients) { w.t.Errorf("%s: taken at first sight", what) },
+			func(err error) { w.t.Errorf("%s: refused at first sight: %v", what, err) })
+	}
+}
+
+// An editor that rewrites a file in place empties it first, and writes a long one in parts: nobody is thrown out for that, and
+// half a line is no mistake yet.
+func TestFileThatIsBeingWrittenShutsNobodyOut(t *testing.T) {
 	t.Parallel()
 	alice, bob := fixedKey(t, Client, 1).String()+"\n", fixedKey(t, Client, 2).String()+"\n"
 	w := newWatched(t, alice)
-	nothing := func(*AuthorizedClients) { t.Error("an empty file was taken at its first sight") }
-	w.write("")
-	w.poll(nothing, func(err error) { t.Error(err) })
-	w.write(alice + bob)
+	for _, part := range []string{"", bob, bob + alice[:20], bob + alice} {
+		w.write(part)
+		w.notYet("written: " + part)
+	}
+	w.wait()
 	w.look("written at last", 1, 0, 2)
 	w.write("")
-	w.poll(nothing, func(err error) { t.Error(err) })
+	w.notYet("empty again")
+	w.wait()
 	w.look("empty and meant so", 2, 0, 0)
+}
+
+// The old file is moved away, and the new one written where it was, as some editors do.
+func TestFileThatIsMadeAnewAndStillEmptyShutsNobodyOut(t *testing.T) {
+	t.Parallel()
+	alice := fixedKey(t, Client, 1).String() + "\n"
+	w := newWatched(t, alice)
+	if err := os.Rename(w.path, w.path+"~"); err != nil {
+		t.Fatal(err)
+	}
+	w.write("")
+	w.notYet("still empty")
+	w.write(alice)
+	w.look("written", 0, 0, 1)
+}
+
+func TestFileThatReplacesTheOldOneIsInForceAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWatched(t, "")
+	if err := AddAuthorizedClient(w.path, fixedKey(t, Client, 1), "alice"); err != nil {
+		t.Fatal(err)
+	}
+	w.poll(func(*AuthorizedClients) {}, func(err error) { t.Error(err) })
+	if n := len(w.Current().All()); n != 1 {
+		t.Errorf("%d clients in force after one look, want 1", n)
+	}
 }
 
 // TestWatchedFileSeesAChangeThatItsTimesHide: a change within the tick of the file clock, of the same size and with the times

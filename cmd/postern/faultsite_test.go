@@ -111,9 +111,14 @@ func (s *site) impatientExecutor() {
 
 func (s *site) path(name string) string { return filepath.Join(s.dir, name) }
 
+// write puts a file in the place of the one before, whole.
 func (s *site) write(name, content string) {
 	s.t.Helper()
-	if err := os.WriteFile(s.path(name), []byte(content), 0o600); err != nil {
+	draft := s.path(name) + ".draft"
+	if err := os.WriteFile(draft, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(draft, s.path(name)); err != nil {
 		s.t.Fatal(err)
 	}
 }
