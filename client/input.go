@@ -86,12 +86,12 @@ func (in *input) accept(offset uint64, b []byte) (n int, wait <-chan struct{}, e
 	switch {
 	case in.err != nil:
 		return 0, nil, in.err
-	case end < offset || offset > have:
-		return 0, nil, wire.Errorf(wire.CodeBadRequest, "input at offset %d leaves a hole after %d", offset, have)
-	case end <= have:
+	case end <= have && end >= offset:
 		return len(b), nil, nil
 	case in.closed || in.ended:
 		return 0, nil, wire.ErrStdinClosed
+	case end < offset || offset > have:
+		return 0, nil, wire.Errorf(wire.CodeBadRequest, "input at offset %d leaves a hole after %d", offset, have)
 	}
 	fresh := b[have-offset:]
 	to := min(in.limit, in.base+maxHeld)

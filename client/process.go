@@ -90,7 +90,7 @@ func (p *RemoteProcess) Write(ctx context.Context, offset uint64, b []byte) erro
 	if err := p.controls(); err != nil {
 		return err
 	}
-	for len(b) > 0 {
+	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -100,8 +100,13 @@ func (p *RemoteProcess) Write(ctx context.Context, offset uint64, b []byte) erro
 		}
 		if n > 0 {
 			p.sendInput()
-			offset += uint64(n)
-			b = b[n:]
+		}
+		if n == len(b) {
+			return nil
+		}
+		offset += uint64(n)
+		b = b[n:]
+		if n > 0 {
 			continue
 		}
 		select {
@@ -110,7 +115,6 @@ func (p *RemoteProcess) Write(ctx context.Context, offset uint64, b []byte) erro
 			return context.Cause(ctx)
 		}
 	}
-	return nil
 }
 
 // CloseStdin implements wire.ExecProcess.

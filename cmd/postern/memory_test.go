@@ -46,7 +46,7 @@ func TestEachCollectionIsFollowedByALook(t *testing.T) {
 			if n > 0 && inUse == 0 {
 				t.Error("nothing is in use after a collection")
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("no look after collection %d", n)
 		}
 	}

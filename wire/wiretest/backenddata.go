@@ -145,6 +145,32 @@ var dataRows = []backendRow{
 		}
 		r.equal("output", r.drain(proc).stdout, "yes")
 	}},
+	{"EmptyWriteIsAWriteLikeAnother", func(r *row) {
+		p := sh("cat")
+		p.Stdin = true
+		proc := r.start(p)
+		ended, end := context.WithCancel(r.ctx)
+		end()
+		if err := proc.Write(ended, 0, nil); !errors.Is(err, context.Canceled) {
+			r.Errorf("Write with an ended context: %v, want the context's end", err)
+		}
+		if err := proc.Write(r.ctx, 1, nil); wire.CodeOf(err) != wire.CodeBadRequest {
+			r.Errorf("Write behind a hole: %v, want %v", err, wire.CodeBadRequest)
+		}
+		if err := proc.Write(r.ctx, 0, nil); err != nil {
+			r.Errorf("Write: %v", err)
+		}
+		if err := proc.CloseStdin(r.ctx); err != nil {
+			r.Fatal(err)
+		}
+		if err := proc.Write(r.ctx, 0, nil); err != nil {
+			r.Errorf("Write of what is accepted: %v", err)
+		}
+		if err := proc.Write(r.ctx, 1, nil); !errors.Is(err, wire.ErrStdinClosed) {
+			r.Errorf("Write behind the end: %v, want %v", err, wire.ErrStdinClosed)
+		}
+		r.equal("output", r.drain(proc).stdout, "")
+	}},
 	{"ControlPassesFullDataBothWays", func(r *row) {
 		p := sh("trap 'echo caught >&2; exit 5' USR1; yes 2>/dev/null & while :; do wait; done")
 		p.Stdin = true
