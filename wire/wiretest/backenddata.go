@@ -111,18 +111,18 @@ var dataRows = []backendRow{
 				progress <- offset + 1<<15
 			}
 		}()
-		idle := time.NewTimer(time.Second)
-		for waiting := true; waiting; {
+		idle := time.AfterFunc(time.Minute, cancel) // for the first
+		defer idle.Stop()
+		for writing := true; writing; {
 			select {
-			case accepted = <-progress:
+			case accepted = <-progress: // also of a piece that went in while the time ran out
 				idle.Reset(time.Second)
-			case <-idle.C:
-				waiting = false
+			case err := <-stuck:
+				if !errors.Is(err, context.Canceled) {
+					r.Errorf("Write without credit: %v, want the context's end", err)
+				}
+				writing = false
 			}
-		}
-		cancel()
-		if err := <-stuck; !errors.Is(err, context.Canceled) {
-			r.Errorf("Write without credit: %v, want the context's end", err)
 		}
 		if accepted == 0 || accepted > 8<<20 {
 			r.Errorf("%d bytes were accepted by a command that reads nothing", accepted)
