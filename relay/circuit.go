@@ -101,6 +101,8 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.
 		c.answerNo(stream, refusal)
 		return
 	}
+	s.circuitBegins() // before the client knows: a drain waits for what it was told
+	defer s.circuitEnds()
 	if err := writeFrame(stream, &wire.DialReply{Circuit: id}); err != nil {
 		stream.Reset(wire.CodeCancelled)
 		far.Reset(wire.CodeCancelled)
@@ -116,8 +118,6 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.
 
 // splice joins the two streams of a circuit until it has ended, and counts what it carries.
 func (s *Server) splice(client, executor *conn, near, far wire.Stream, id uint64) wire.Code {
-	s.circuitBegins()
-	defer s.circuitEnds()
 	m := s.newMeter(id, client, executor)
 	up, down := s.metrics.bytes.WithLabelValues(toExecutor), s.metrics.bytes.WithLabelValues(toClient)
 	tenantUp, tenantDown := s.metrics.tenants.carry(client.tenant)

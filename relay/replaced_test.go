@@ -162,6 +162,7 @@ func TestNoticeMayComeWhileItsConnectionEnds(t *testing.T) {
 		}()
 		_, _, _ = shake(t.Context(), tr, r.Key.Public(), key, hello(key))
 		_ = tr.Close(wire.CodeShutdown, "bye")
+		_ = old.Close(wire.CodeShutdown, "bye") // in case that nobody has asked it, since the newcomer took too long
 		<-done
 	}
 }

@@ -32,7 +32,7 @@ func FreeAddress(t interface{ Fatal(...any) }) string {
 // program, also of the one that was just closed.
 func (r *Relay) listen() *quicconn.Listener {
 	r.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; <-time.After(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		l, err := quicconn.Listen(r.address, quicconn.ListenOptions{Secret: r.Key.ECDH().Bytes()})
 		if err == nil {
 			return l

@@ -69,7 +69,7 @@ func foreign(t *testing.T, protocol string, c *quic.Config) net.Addr {
 
 func TestDialOfAnotherProtocolIsAVersionError(t *testing.T) {
 	address := foreign(t, "h3", nil)
-	if _, err := Dial(t.Context(), address.String(), executor); wire.CodeOf(err) != wire.CodeVersion {
+	if _, err := patient(func() (*Conn, error) { return Dial(t.Context(), address.String(), executor) }); wire.CodeOf(err) != wire.CodeVersion {
 		t.Errorf("Dial: %v, want code %v", err, wire.CodeVersion)
 	}
 }
@@ -78,7 +78,7 @@ func TestDialThatIsRefusedIsBusy(t *testing.T) {
 	address := foreign(t, wire.ALPN, &quic.Config{
 		GetConfigForClient: func(*quic.ClientInfo) (*quic.Config, error) { return nil, errors.New("full") },
 	})
-	if _, err := Dial(t.Context(), address.String(), executor); wire.CodeOf(err) != wire.CodeBusy {
+	if _, err := patient(func() (*Conn, error) { return Dial(t.Context(), address.String(), executor) }); wire.CodeOf(err) != wire.CodeBusy {
 		t.Errorf("Dial: %v, want code %v", err, wire.CodeBusy)
 	}
 }

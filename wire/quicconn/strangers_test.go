@@ -21,7 +21,9 @@ func listen(t *testing.T, o ListenOptions) (*Listener, func() (*Conn, error)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return l, func() (*Conn, error) { return Dial(t.Context(), l.Addr().String(), executor) }
+	return l, func() (*Conn, error) {
+		return patient(func() (*Conn, error) { return Dial(t.Context(), l.Addr().String(), executor) })
+	}
 }
 
 func wantBusy(t *testing.T, what string, c *Conn, err error) {
@@ -134,7 +136,7 @@ func TestSourceBarredDuringItsHandshakeIsRefusedAfterIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 4 {
+	for range 40 { // so that it is still barred when it is looked at
 		g.Penalise(addrOf(l.Addr()))
 	}
 	accepting, stop := context.WithCancel(t.Context())
@@ -195,7 +197,7 @@ func TestOldTokensProveNothing(t *testing.T) {
 	}
 	store.next = <-store.got
 	_ = q.CloseWithError(0, "")
-	for range 4 {
+	for range 40 { // so that it is still barred when it is looked at
 		l.Guard().Penalise(addrOf(l.Addr()))
 	}
 	before := l.Guard().Counts()[LimitRetryToken]

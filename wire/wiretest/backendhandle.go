@@ -157,7 +157,7 @@ var handleRows = []backendRow{
 	}},
 	{"DetachGraceEndsTheCommand", func(r *row) {
 		p := sh("trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done")
-		p.Grace = 100 * time.Millisecond
+		p.Grace, p.KillAfter = 100*time.Millisecond, time.Minute // for a trap on a machine that is held up
 		proc := r.start(p)
 		r.await(proc, "up")
 		proc.Close()

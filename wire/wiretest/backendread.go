@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postern-relay/postern/wire"
@@ -32,10 +33,12 @@ var readRows = []backendRow{
 			}
 			got <- resp
 		}()
-		go r.feed(proc, []byte("late\n"))
+		var feeding sync.WaitGroup
+		feeding.Go(func() { r.feed(proc, []byte("late\n")) })
 		if resp := <-got; len(resp.Chunks) != 1 || string(resp.Chunks[0].Data) != "late\n" {
 			r.Errorf("long poll = %+v", resp)
 		}
+		feeding.Wait()
 		short, cancel := context.WithCancel(r.ctx)
 		cancel()
 		if _, err := proc.Read(short, wire.ReadRequest{After: 1 << 30, Wait: time.Minute}); !errors.Is(err, context.Canceled) {
