@@ -143,8 +143,8 @@ var readBuffers = sync.Pool{New: func() any { return new([wire.MaxChunk]byte) }}
 
 // readPipe copies one pipe into the log until its end. After the main process has ended, it
 // spends at most DrainDeadline waiting for more; time in which the log had no room does not
-// count, so that a slow reader loses nothing. It reports whether something still held
-// the pipe open.
+// count, so that a slow reader loses nothing. What is in the pipe at the end of that time is taken too: the executor may
+// have been held up, and not the command. It reports whether something still held the pipe open.
 func (x *execution) readPipe(p OutputPipe) (held bool) {
 	defer p.Pipe.Close()
 	left := wire.DrainDeadline
@@ -163,26 +163,40 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 			}
 			left -= time.Since(begin)
 		}
-		n = x.allowOutput(n)
-		if n > 0 {
-			x.printedBytes(p.Stream, n)
-			x.tails[p.Stream].add(buf[:n])
-		}
-		if n > len(buf)*3/4 { // else it would hold much more than the log counts
-			x.log.Append(p.Stream, buf[:n:n])
-			buf = make([]byte, wire.MaxChunk)
-		} else if n > 0 {
-			x.log.Append(p.Stream, append([]byte(nil), buf[:n]...))
-		}
+		buf = x.take(p.Stream, buf, n)
 		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return true
+		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && after && left <= 0:
+			p.Pipe.SetReadDeadline(time.Time{})
+			for taken := 0; taken < largestPipe; taken += n {
+				if n, err = readNow(p.Pipe, buf); n == 0 {
+					return err == nil
+				}
+				buf = x.take(p.Stream, buf, n)
+			}
+			return true // it is filled faster than it is read
 		case err != nil:
 			return false // the end; for a terminal EIO means that nobody has it open
-		case after && left <= 0:
-			return true
 		}
 	}
+}
+
+// largestPipe is how much a pipe can hold, unless root has made more of it (pipe(7)).
+const largestPipe = 1 << 20
+
+// take puts the first n bytes of buf into the log, and returns the buffer to go on with.
+func (x *execution) take(stream wire.OutputStream, buf []byte, n int) []byte {
+	n = x.allowOutput(n)
+	if n == 0 {
+		return buf
+	}
+	x.printedBytes(stream, n)
+	x.tails[stream].add(buf[:n])
+	if n > len(buf)*3/4 { // else it would hold much more than the log counts
+		x.log.Append(stream, buf[:n:n])
+		return make([]byte, wire.MaxChunk)
+	}
+	x.log.Append(stream, append([]byte(nil), buf[:n]...))
+	return buf
 }
 
 // allowOutput counts n more bytes of output, and says how many of them are within the limit.
