@@ -11,6 +11,7 @@ import (
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/quicconn"
 )
 
 // link is the connection to the relay. It is made when somebody needs it, and made anew
@@ -106,9 +107,11 @@ func (l *link) dial(a *attempt) {
 }
 
 // connectPatiently tries again where a relay under load dropped the attempt or asked for
-// patience, for as long as the context allows. Nothing depends on how often it tries.
+// patience, for as long as the context allows, and once where nothing came back: a relay, or a
+// link, may be held up for as long as one dial waits. Nothing depends on how often it tries.
 func (l *link) connectPatiently(ctx context.Context, a *attempt) (*noiseconn.Hop, error) {
 	const step = 100 * time.Millisecond
+	silent := false
 	for wait := step; ; wait *= 2 {
 		hop, err := l.connect(ctx, a)
 		if err == nil || ctx.Err() != nil {
@@ -120,6 +123,8 @@ func (l *link) connectPatiently(ctx context.Context, a *attempt) (*noiseconn.Hop
 			pause += e.RetryAfter
 		case ok && (e.Code == wire.CodeProtocol || e.Code == wire.CodeVersion || e.Code == wire.CodeUnauthorized):
 			return nil, err // the next answer would be the same, also where the relay closed the connection with it
+		case errors.Is(err, quicconn.ErrNoAnswer) && !silent:
+			silent = true
 		case !errors.Is(err, wire.ErrLost):
 			return nil, err
 		}

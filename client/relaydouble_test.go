@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/quicconn"
 	"github.com/postern-relay/postern/wire/wiretest"
 )
 
@@ -235,24 +237,31 @@ func TestRelayThatIsLoadedIsTriedAgainAndOneThatRefusesIsNot(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		err   error
+		times int // that it is refused
 		again bool
 	}{
-		{"busy", &wire.Error{Code: wire.CodeBusy, RetryAfter: time.Second}, true},
-		{"dropped", wire.ErrLost, true},
-		{"unauthorized", wire.Errorf(wire.CodeUnauthorized, "who are you"), false},
-		{"no such name", errors.New("does not resolve"), false},
+		{"busy", &wire.Error{Code: wire.CodeBusy, RetryAfter: time.Second}, 2, true},
+		{"dropped", wire.ErrLost, 2, true},
+		{"silent once", quicconn.ErrNoAnswer, 1, true},
+		{"silent", fmt.Errorf("dial: %w", quicconn.ErrNoAnswer), 2, false},
+		{"unauthorized", wire.Errorf(wire.CodeUnauthorized, "who are you"), 1, false},
+		{"no such name", errors.New("does not resolve"), 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withRelay(t, func(t *testing.T, r *relayDouble, cl *Client) {
 				r.refuse = func(n int) error {
-					if n <= 2 {
+					if n <= c.times {
 						return c.err
 					}
 					return nil
 				}
 				_, err := cl.link.hop(t.Context())
-				if n := r.dialled(); (err == nil) != c.again || c.again && n != 3 || !c.again && n != 1 {
-					t.Errorf("%v after %d attempts, want more than one: %v", err, n, c.again)
+				want := c.times
+				if c.again {
+					want++
+				}
+				if n := r.dialled(); (err == nil) != c.again || n != want {
+					t.Errorf("%v after %d attempts, want %d, and to get in: %v", err, n, want, c.again)
 				}
 				if !c.again && !errors.Is(err, c.err) {
 					t.Errorf("the error is %v, want %v in it", err, c.err)
