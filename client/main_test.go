@@ -3,7 +3,7 @@ package client
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }

@@ -4,8 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-relay/postern/sandbox"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/wiretest"
@@ -16,7 +14,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(crashVariable) != "" {
 		dieWhileStarting()
 	}
-	goleak.VerifyTestMain(m)
+	wiretest.RunWithoutLeaks(m)
 }
 
 // newSandboxed is a backend of the product's own parts, with one workspace.

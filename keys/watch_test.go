@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // watched is a file under watch whose poll the test calls itself, and what was reported.
@@ -110,7 +111,12 @@ func (w *watched) notYet(what string) {
 		w.poll(
 			func(*AuthorizedClients) { w.t.Errorf("%s: taken at first sight", what) },
 			func(err error) { w.t.Errorf("%s: refused at first sight: %v", what, err) })
+		if w.since.IsZero() {
+			w.t.Errorf("%s: not seen", what)
+		}
+		w.since = time.Now().Add(time.Hour) // however long this machine takes for the next look
 	}
+	w.since = time.Now()
 }
 
 // An editor that rewrites a file in place empties it first, and writes a long one in parts: nobody is thrown out for that, and
@@ -168,7 +174,7 @@ func TestWatchedFileSeesAChangeThatItsTimesHide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.seen = identify(info) // as if the change had come within the same tick as the first reading
+	w.settled, w.seen = false, identify(info) // as if the change had come within the same tick as the first reading
 	w.look("hidden change", 1, 0, 1)
 	if _, ok := w.Current().Lookup(alice); ok {
 		t.Error("a removed key is still let in")
@@ -212,7 +218,9 @@ func TestRunReportsAChangeAndEndsWithItsContext(t *testing.T) {
 	if clients := <-changed; clients != w.Current() || len(clients.All()) != 1 {
 		t.Errorf("onChange got %v, want the current list with one client", clients.All())
 	}
-	w.write("x " + strings.Repeat("y", 100))
+	if err := errors.Join(os.WriteFile(w.path+".new", []byte("x "+strings.Repeat("y", 100)), 0o600), os.Rename(w.path+".new", w.path)); err != nil {
+		t.Error(err)
+	}
 	if err := <-failed; !strings.Contains(err.Error(), ":1: ") {
 		t.Errorf("onError got %v, want an error with its line", err)
 	}

@@ -7,16 +7,15 @@ import (
 	"io"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay"
 	"github.com/postern-relay/postern/relay/relaytest"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/noiseconn"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 // memory is a relay that is reached in memory.
 type memory struct {

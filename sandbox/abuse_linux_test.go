@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,8 +178,9 @@ func TestReadySandboxesDieWithTheDaemon(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	r := bufio.NewReader(pipe)
-	readLine(t, r)
-	pid, err := strconv.Atoi(readLine(t, r))
+	lines := []string{readLine(t, r), readLine(t, r)} // of the daemon and of its command, whichever is first
+	slices.Sort(lines)
+	pid, err := strconv.Atoi(lines[0])
 	if err != nil {
 		t.Fatal(err)
 	}

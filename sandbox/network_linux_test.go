@@ -128,6 +128,7 @@ func TestListenerIsInTheCommandsNetworkAndEndsWithIt(t *testing.T) {
 			c.Close()
 			t.Errorf("%s: accepted after the end", made)
 		}
+		<-proc.gone // which is after the socket is closed
 		if _, err := proc.Listener().Stat(); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: the socket after the end: %v, want that it is closed", made, err)
 		}

@@ -158,7 +158,10 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 				t.Error("the unchanged files were not served by a ready sandbox")
 			}
 			prepare(t, l, p)
-			if err := c.change(ws); err != nil {
+			l.pool.making.Lock() // which may be holding places
+			err := c.change(ws)
+			l.pool.making.Unlock()
+			if err != nil {
 				t.Fatal(err)
 			}
 			if out := runShell(t, l, p, c.script); out.stdout != "" {
@@ -384,14 +387,12 @@ func TestFailedRefillIsCountedAndNotRepeatedAtOnce(t *testing.T) {
 	if err := os.Mkdir(ws, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// the workspace goes before the next sandbox is made
+	l.pool.making.Lock() // the workspace goes before the next sandbox is made
 	proc, err := l.Start(t.Context(), Policy{Mode: WorkspaceWrite, Roots: []string{ws}, ProtectedNames: []string{}}, Command{Argv: []string{"true"}})
 	if err == nil {
-		l.pool.making.Lock() // nothing is made meanwhile
-		l.pool.dropAll()
 		err = os.Remove(ws)
-		l.pool.making.Unlock()
 	}
+	l.pool.making.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -438,12 +439,16 @@ func poolMountMain(dir string) {
 	ready()
 	show()
 	ready()
+	l.pool.making.Lock() // so that no sandbox is made after the change and before the command
 	die(unix.Mount("none", dir, "tmpfs", 0, ""))
 	die(os.WriteFile(dir+"/file", []byte("mounted\n"), 0o644))
 	show()
+	l.pool.making.Unlock()
 	ready()
+	l.pool.making.Lock()
 	die(unix.Unmount(dir, 0))
 	show()
+	l.pool.making.Unlock()
 	s := l.Stats()
 	fmt.Println("warm", s.Warm, "cold", s.Cold)
 	die(l.Close())

@@ -209,13 +209,13 @@ func probeMain(args []string) {
 		_, err := unix.SysvShmGet(number(1), 0, 0)
 		say(err)
 	case "dial":
-		c, err := net.DialTimeout(args[1], args[2], 2*time.Second)
+		c, err := net.DialTimeout(args[1], args[2], time.Minute)
 		if err == nil {
 			c.Close()
 		}
 		say(err)
 	case "dial-held": // until the other end closes
-		c, err := net.DialTimeout(args[1], args[2], 2*time.Second)
+		c, err := net.DialTimeout(args[1], args[2], time.Minute)
 		if err == nil {
 			_, err = io.Copy(io.Discard, c)
 		}

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 // read is every record of a file; each line must be one.
 func read(t *testing.T, path string) (records []Record) {

@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/relay/roster"
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 // house is a roster with its folder and its log.
 type house struct {

@@ -15,13 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-// What net/http refuses by itself it leaves open for half a second, so that the peer can read why, also when the server is closed.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
-}
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 

@@ -4,14 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-relay/postern/keys"
 	"github.com/postern-relay/postern/wire"
 	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 func TestBothSessionClocksBeginWithTheThirdMessage(t *testing.T) {
 	// Two machines whose clocks have nothing in common, and a network that takes no time.

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go/testutils/simnet"
-	"go.uber.org/goleak"
 
 	"github.com/postern-relay/postern/wire"
+	"github.com/postern-relay/postern/wire/wiretest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { wiretest.RunWithoutLeaks(m) }
 
 // loopback is a connection over loopback, from an executor as default.
 func loopback(t *testing.T, o ListenOptions, d Options) (dialled, accepted *Conn) {

@@ -7,12 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/postern-relay/postern/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { RunWithoutLeaks(m) }
 
 func TestPipeKeepsTheStreamPromises(t *testing.T) {
 	TestStream(t, func(*testing.T) (a, b wire.Stream) { return Pipe() })
