@@ -3,12 +3,15 @@ package egress
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 func TestHostFieldIsTheAuthorisedAuthority(t *testing.T) {
@@ -141,33 +144,36 @@ func TestNoRequestIsSmuggledInABody(t *testing.T) {
 }
 
 func TestPipelinedRequestsAreJudgedOneByOne(t *testing.T) {
-	s := newServer(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host+r.RequestURI) })
-	w := newWorld(t, "a.example,b.example")
-	w.routes["127.0.0.1:80"] = s.Listener.Addr().String()
-	c := w.connect(t)
-	for _, u := range []string{"a.example/1", "b.example/2", "a.example/3", "evil.example/4", "a.example/5"} {
-		host, _, _ := strings.Cut(u, "/")
-		fmt.Fprintf(c, "GET http://%s HTTP/1.1\r\nHost: %s\r\n\r\n", u, host)
-	}
-	r := bufio.NewReader(c)
-	for _, want := range []string{"a.example/1", "b.example/2", "a.example/3", "blocked"} {
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
+	answer := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host+r.RequestURI) }
+	served(t, "a.example,b.example", answer, func(t *testing.T, dial func() net.Conn, seen *[]Decision, dials *int) {
+		c := dial()
+		go func() { // until the refusal, which ends the connection
+			for _, u := range []string{"a.example/1", "b.example/2", "a.example/3", "evil.example/4", "a.example/5"} {
+				host, _, _ := strings.Cut(u, "/")
+				fmt.Fprintf(c, "GET http://%s HTTP/1.1\r\nHost: %s\r\n\r\n", u, host)
+			}
+		}()
+		r := bufio.NewReader(c)
+		for _, want := range []string{"a.example/1", "b.example/2", "a.example/3", "blocked"} {
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, _ := io.ReadAll(resp.Body); !strings.HasPrefix(string(body), want) {
+				t.Errorf("got %q, want %q", body, want)
+			}
 		}
-		if body, _ := io.ReadAll(resp.Body); !strings.HasPrefix(string(body), want) {
-			t.Errorf("got %q, want %q", body, want)
+		if rest, _ := io.ReadAll(r); len(rest) > 0 { // a refusal ends the connection
+			t.Errorf("after the refusal: %q", rest)
 		}
-	}
-	if rest, _ := io.ReadAll(r); len(rest) > 0 { // a refusal ends the connection
-		t.Errorf("after the refusal: %q", rest)
-	}
-	if len(w.dials) != 2 {
-		t.Errorf("dialled %q, want each host once", w.dials)
-	}
-	if _, n := w.last(); n != 4 {
-		t.Errorf("%d decisions, want 4", n)
-	}
+		synctest.Wait()
+		if *dials != 2 {
+			t.Errorf("dialled %d times, want each host once", *dials)
+		}
+		if len(*seen) != 4 {
+			t.Errorf("decisions %+v, want 4", *seen)
+		}
+	})
 }
 
 func TestRedirectsAreTheClientsAffair(t *testing.T) {
@@ -356,20 +362,28 @@ func TestHugeHeaderIsRefused(t *testing.T) {
 }
 
 func TestKeptConnectionsServeManyRequests(t *testing.T) {
-	s := newServer(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
-	w := newWorld(t, "a.example")
-	w.routes["127.0.0.1:80"] = s.Listener.Addr().String()
-	client := w.client(t, nil)
-	for range 20 {
-		resp, err := client.Get((&url.URL{Scheme: "http", Host: "a.example"}).String())
-		if err != nil {
-			t.Fatal(err)
+	answer := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
+	served(t, "a.example", answer, func(t *testing.T, dial func() net.Conn, seen *[]Decision, dials *int) {
+		transport := &http.Transport{
+			Proxy:       http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.example:1"}),
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
 		}
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-	}
-	if _, n := w.last(); n != 20 || len(w.dials) != 1 {
-		t.Errorf("%d decisions and %d connections, want 20 and 1", n, len(w.dials))
-	}
-	w.wantLast(t, Decision{PlainHTTP, "a.example", 80, true, 0, addrPort("127.0.0.1:80")})
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport}
+		for range 20 {
+			resp, err := client.Get((&url.URL{Scheme: "http", Host: "a.example"}).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			synctest.Wait()
+		}
+		if len(*seen) != 20 || *dials != 1 {
+			t.Fatalf("%d decisions and %d connections, want 20 and 1", len(*seen), *dials)
+		}
+		if want := (Decision{PlainHTTP, "a.example", 80, true, 0, addrPort("127.0.0.1:80")}); (*seen)[19] != want {
+			t.Errorf("decision %+v, want %+v", (*seen)[19], want)
+		}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,9 +99,33 @@ func TestAddressesAreTriedUntilOneAnswers(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	w.wantLast(t, Decision{HTTPConnect, "a.example", 443, true, 0, addrPort("127.0.0.8:443")})
-	if want := []string{"127.0.0.9:443", "[::1]:443", "127.0.0.8:443"}; !slices.Equal(w.dials, want) {
-		t.Errorf("dialled %q, want %q", w.dials, want)
-	}
+}
+
+func TestAddressesAreTriedInTurnsOfTheirFamilies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		defer client.Close()
+		defer server.Close()
+		var dials []string // one at a time: each fails before the next begins
+		p, err := New(Options{Permit: loopback, Dial: func(_ context.Context, _, addr string) (net.Conn, error) {
+			if dials = append(dials, addr); len(dials) < 3 {
+				return nil, syscall.ECONNREFUSED
+			}
+			return client, nil
+		}, Lookup: func(context.Context, string) ([]netip.Addr, error) {
+			return addrs("127.0.0.9", "127.0.0.9", "127.0.0.8", "::1"), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if c, _, err := p.reach(t.Context(), "a.example", 443); err != nil || c != client {
+			t.Errorf("reached %v, %v", c, err)
+		}
+		if want := []string{"127.0.0.9:443", "[::1]:443", "127.0.0.8:443"}; !slices.Equal(dials, want) {
+			t.Errorf("dialled %q, want %q", dials, want)
+		}
+	})
 }
 
 func TestSilentAddressDelaysTheNextOneOnlyALittle(t *testing.T) {

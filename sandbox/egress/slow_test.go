@@ -62,6 +62,50 @@ func inMemory(t *testing.T, f func(t *testing.T, dial func() net.Conn, hosts cha
 	})
 }
 
+// served runs f in a bubble with a proxy before an HTTP server, all in memory: net/http opens a connection more when the machine is
+// held up between two requests, and here nothing is. seen are the decisions, and dials the number of connections to the server.
+func served(t *testing.T, rules string, h http.HandlerFunc, f func(t *testing.T, dial func() net.Conn, seen *[]Decision, dials *int)) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		seen, dials := new([]Decision), new(int)
+		hosts := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		var serving sync.WaitGroup
+		server := &http.Server{Handler: h}
+		serving.Go(func() { server.Serve(hosts) })
+		p, err := New(Options{
+			Rules: mustRules(t, rules), Permit: loopback,
+			Lookup: func(context.Context, string) ([]netip.Addr, error) { return addrs("127.0.0.1"), nil },
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				hosts.conns <- far
+				mu.Lock()
+				defer mu.Unlock()
+				*dials++
+				return near, nil
+			},
+			Decided: func(d Decision) {
+				mu.Lock()
+				defer mu.Unlock()
+				*seen = append(*seen, d)
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		serve(t, p, l)
+		f(t, func() net.Conn {
+			near, far := net.Pipe()
+			l.conns <- far
+			t.Cleanup(func() { near.Close() })
+			return near
+		}, seen, dials)
+		p.Close()
+		server.Close()
+		serving.Wait()
+	})
+}
+
 // ends waits until the proxy closes a connection, and returns how long that took.
 func ends(c net.Conn) time.Duration {
 	start := time.Now()

@@ -241,7 +241,7 @@ func echo(t testing.TB) string {
 // waitFor polls a condition that something else is about to make true.
 func waitFor(t testing.TB, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 6000 {
 		if ok() {
 			return
 		}

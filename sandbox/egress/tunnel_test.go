@@ -138,9 +138,19 @@ func TestTooManyConnectionsAreToldSo(t *testing.T) {
 		t.Errorf("SOCKS: %d", code)
 	}
 	// One that says nothing takes a place among those turned away, and no more.
+	turnedAway := func(want int) {
+		t.Helper()
+		waitFor(t, func() bool {
+			w.proxy.mu.Lock()
+			defer w.proxy.mu.Unlock()
+			return len(w.proxy.conns)-w.proxy.admitted == want
+		})
+	}
+	turnedAway(0) // those above linger
 	for range maxTurnedAway {
 		w.connect(t)
 	}
+	turnedAway(maxTurnedAway)
 	c := w.connect(t)
 	io.WriteString(c, "CONNECT a.example:443 HTTP/1.1\r\n\r\n")
 	if got, _ := io.ReadAll(c); len(got) > 0 {
