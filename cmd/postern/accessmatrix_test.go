@@ -63,7 +63,12 @@ func (m *matrix) serve(name string, lines ...line) {
 	registered := make(chan struct{}, 1)
 	e, err := executor.New(executor.Config{
 		Key: m.keys[name], Name: name, Relay: m.url.Key, Clients: func() *keys.AuthorizedClients { return list }, Backend: backend,
-		Dial: m.dial, Registered: func(wire.HopWelcome) { registered <- struct{}{} },
+		Dial: m.dial, Registered: func(wire.HopWelcome) {
+			select {
+			case registered <- struct{}{}:
+			default: // it has come back
+			}
+		},
 	})
 	if err != nil {
 		m.t.Fatal(err)

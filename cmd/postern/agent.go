@@ -19,6 +19,7 @@ import (
 // The agent's files in a client's folder. The lock tells that there is one: a socket stays behind when its process is killed.
 const (
 	agentSocket = "agent.sock"
+	agentDraft  = "agent.new" // the socket before it may be used; no longer than its name
 	agentLock   = "agent.lock"
 )
 
@@ -74,18 +75,22 @@ func (h home) runAgent(ctx context.Context, o agentOptions) error {
 	return nil
 }
 
-// listenAgent makes the socket, which nobody but its user may use from its first moment on.
+// listenAgent makes the socket, which nobody but its user may use from its first moment on: it gets its name when it has its mode.
 func (h home) listenAgent() (*net.UnixListener, error) {
-	path := h.join(agentSocket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	draft := h.join(agentDraft)
+	if err := os.Remove(draft); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: draft, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false) // it may be a successor's by then
-	if err := os.Chmod(path, 0o600); err != nil {
+	err = os.Chmod(draft, 0o600)
+	if err == nil {
+		err = os.Rename(draft, h.join(agentSocket))
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}

@@ -168,7 +168,7 @@ func parallel(t *testing.T, r *client.Remote, n int) {
 // stable is what is held when nothing changes any more.
 func stable(t *testing.T) holdings {
 	t.Helper()
-	const looks = 15 // in a row that are the same
+	const looks = 100 // in a row that are the same
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	last, same := count(t), 0

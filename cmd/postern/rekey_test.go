@@ -139,8 +139,8 @@ func TestOverlapGoesOnAfterARestartAndTheOperatorIsToldOfItsEnd(t *testing.T) {
 	}) {
 		t.Fatalf("the client never learns the next key:\n%s", e.log.String())
 	}
-	e.run("postern executor rekey --finish --state /var/lib/postern-tester")
-	tester.stop() // at once: what the relay has to be told is not forgotten
+	e.until("postern executor rekey --finish --state /var/lib/postern-tester") // the executor may hear of its admission after the client
+	tester.stop()                                                              // at once: what the relay has to be told is not forgotten
 	tester = e.daemon(byHand)
 	if tester.line != next {
 		t.Errorf("after the end of the overlap the executor is %s, want %s", tester.line, next)
@@ -149,6 +149,7 @@ func TestOverlapGoesOnAfterARestartAndTheOperatorIsToldOfItsEnd(t *testing.T) {
 	e.until("postern exec tester -- true")
 	e.run("sed -i s/" + old + "/" + next + "/ /var/lib/postern-relay/tenants")
 	e.until("postern exec tester -- true")
+	e.says("the executor's key has been replaced")
 	third := strings.TrimSpace(e.run("postern executor rekey --state /var/lib/postern-tester"))
 	e.gets("postern-relay/enrolled", third)
 }

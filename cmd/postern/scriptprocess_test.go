@@ -135,7 +135,7 @@ func startBeside(ts *testscript.TestScript, name string, argv []string) *scriptP
 
 // environ is the script's, as far as what runs here looks at it.
 func environ(ts *testscript.TestScript) (list []string) {
-	for _, k := range []string{"PATH", "HOME", "TMPDIR", "WORK", "POSTERN_HOME", "GORACE", "GOCOVERDIR", "TERM"} {
+	for _, k := range []string{"PATH", "HOME", "TMPDIR", "WORK", "POSTERN_HOME", "POSTERN_AGENT", "POSTERN_DRAIN", "GORACE", "GOCOVERDIR", "TERM"} {
 		if v := ts.Getenv(k); v != "" {
 			list = append(list, k+"="+v)
 		}
