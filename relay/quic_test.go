@@ -31,7 +31,7 @@ func overQUIC(t *testing.T, r *relaytest.Relay, kind keys.Kind) *peer {
 	t.Helper()
 	key := r.NewPeer(kind)
 	h := hello(key)
-	return join(t, dialQUIC(t, r.Address(), quicconn.Options{Role: h.Role}), r, key, h)
+	return joinBy(t, func() wire.Transport { return dialQUIC(t, r.Address(), quicconn.Options{Role: h.Role}) }, r, key, h)
 }
 
 func TestCircuitOverQUIC(t *testing.T) {
