@@ -166,8 +166,7 @@ func (x *execution) readPipe(p OutputPipe) (held bool) {
 		buf = x.take(p.Stream, buf, n)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded), err == nil && after && left <= 0:
-			p.Pipe.SetReadDeadline(time.Time{})
-			for taken := 0; taken < largestPipe; taken += n {
+			for taken := 0; taken <= largestPipe; taken += n {
 				if n, err = readNow(p.Pipe, buf); n == 0 {
 					return err == nil
 				}

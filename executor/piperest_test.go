@@ -19,12 +19,15 @@ func TestOutputThatIsInThePipeIsTakenHoweverLate(t *testing.T) {
 		name    string
 		held    bool
 		endless bool
-		size    int // bytes of output that are there at the end of the command
+		expired bool // the deadline of the Read has passed before it is tried
+		size    int  // bytes of output that are there at the end of the command
 	}{
-		{"closed", false, false, 64 << 10},
-		{"closed and short", false, false, 1},
-		{"held by another", true, false, 64 << 10},
-		{"held by another that goes on printing", true, true, 0},
+		{"closed", false, false, false, 64 << 10},
+		{"closed and short", false, false, false, 1},
+		{"closed, and never read", false, false, true, 64 << 10},
+		{"held by another", true, false, false, 64 << 10},
+		{"held by another, and never read", true, false, true, 64 << 10},
+		{"held by another that goes on printing", true, true, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -37,7 +40,7 @@ func TestOutputThatIsInThePipeIsTakenHoweverLate(t *testing.T) {
 				x.log = execlog.New(execlog.Config{Window: 4 << 20, Keep: 4 << 20})
 				printed := 0
 				x.printedBytes = func(_ wire.OutputStream, n int) { printed += n }
-				slow := &lateReader{File: r, reading: make(chan struct{}), goOn: make(chan struct{})}
+				slow := &lateReader{File: r, expired: c.expired, reading: make(chan struct{}), goOn: make(chan struct{})}
 				held := make(chan bool)
 				go func() { held <- x.readPipe(OutputPipe{wire.Stdout, slow}) }()
 				<-slow.reading
@@ -78,6 +81,7 @@ func TestOutputThatIsInThePipeIsTakenHoweverLate(t *testing.T) {
 // lateReader is a pipe whose first Read is held up.
 type lateReader struct {
 	*os.File
+	expired       bool
 	reading, goOn chan struct{}
 }
 
@@ -85,6 +89,9 @@ func (l *lateReader) Read(b []byte) (int, error) {
 	if !isClosed(l.reading) {
 		close(l.reading)
 		<-l.goOn
+	}
+	if l.expired {
+		l.File.SetReadDeadline(time.Unix(1, 0))
 	}
 	return l.File.Read(b)
 }

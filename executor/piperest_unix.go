@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// readNow reads what is in a pipe at this moment, without waiting. Nothing is no error; of a pipe that has no descriptor it
+// readNow reads what is in a pipe at this moment, without waiting and whatever its deadline. Nothing is no error; of a pipe that has no descriptor it
 // knows nothing.
 func readNow(pipe any, b []byte) (n int, err error) {
 	c, ok := pipe.(syscall.Conn)
@@ -19,11 +19,10 @@ func readNow(pipe any, b []byte) (n int, err error) {
 		return 0, err
 	}
 	var failed error
-	err = raw.Read(func(fd uintptr) bool {
+	err = raw.Control(func(fd uintptr) { // and not raw.Read, for which the deadline holds
 		for {
-			n, failed = syscall.Read(int(fd), b)
-			if failed != syscall.EINTR {
-				return true
+			if n, failed = syscall.Read(int(fd), b); failed != syscall.EINTR {
+				return
 			}
 		}
 	})

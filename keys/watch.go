@@ -20,8 +20,10 @@ const (
 	pollInterval = 250 * time.Millisecond
 
 	// stillFor is how long a file that is written in place must have stayed as it is before that counts: an editor, or a shell's
-	// redirection, empties it first and may be held up then. The second look after the first sight decides, or a later one.
-	stillFor = pollInterval * 3 / 2
+	// redirection, empties it first and may be held up then. The second look after the first sight decides, or a later one. Of
+	// one that is written again and again what is there counts after restlessFor: somebody may have been removed from it.
+	stillFor    = pollInterval * 3 / 2
+	restlessFor = stillFor + pollInterval
 )
 
 // File is a trust file that is read again when it changes. Make one with [WatchFile] or [WatchOptionalFile]; the zero value
@@ -37,12 +39,18 @@ type File[T any] struct {
 	absent  bool              // there was never a file, which is no failure
 	untold  bool              // Reload changed the content, and onChange does not know yet
 	seen    fileID            // the file as last read
-	info    os.FileInfo       // the same for [os.SameFile]; nil: there was none
 	settled bool              // whether a later change is certain to show in the identity
 	sum     [sha256.Size]byte // of the content last read, good or bad
-	draft   [sha256.Size]byte // of a content that somebody may still be writing,
-	since   time.Time         // and when it was first seen; zero: there is none
-	failure string            // the error last reported while the file could not be read, else ""
+	info    os.FileInfo       // of the last look, for [os.SameFile]; nil: there was no file
+	draft   draft
+	failure string // the error last reported while the file could not be read, else ""
+}
+
+// draft is a content that somebody may still be writing. The zero value is none.
+type draft struct {
+	sum   [sha256.Size]byte
+	since time.Time // it has been there
+	first time.Time // there was one, this or another
 }
 
 // trustFile is one consistent reading of a file.
@@ -142,7 +150,7 @@ func (f *File[T]) Current() T {
 
 // Run looks for changes four times a second until ctx is done, at once for the first time. A good change becomes the current
 // content, then onChange is called with it; one that was written in place has to stay the same for a moment first, and is in force
-// after three quarters of a second at most. A bad one is refused whole: the old content stays in force and onError is called,
+// three quarters of a second after the last writing, or a second after the first if there is no end of it. A bad one is refused whole: the old content stays in force and onError is called,
 // once for each change. A file that was removed or cannot be read counts as a bad change: to withdraw every key, empty the
 // file. Rewriting the same content is no change. Both functions are called from Run's goroutine, one at a time; either may be
 // nil.
@@ -204,18 +212,23 @@ func (f *File[T]) look() (changed bool, err error) {
 	return true, nil
 }
 
-// unfinished reports whether somebody may still be writing what was read. A file that was put in the place of the one before is
-// whole at once, unless it is empty: then it was made there, and not moved there.
+// unfinished reports whether somebody may still be writing what was read. A file in the place of the one before is taken for one
+// that was moved there whole, unless it is empty: then it was made there.
 func (f *File[T]) unfinished(read trustFile) bool {
 	sum := sha256.Sum256(read.content)
 	inPlace := len(read.content) == 0 || f.info != nil && os.SameFile(f.info, read.info)
 	if sum == f.sum || !inPlace {
 		return false
 	}
-	if f.since.IsZero() || sum != f.draft {
-		f.draft, f.since = sum, time.Now()
+	f.info = read.info
+	now := time.Now()
+	if f.draft.first.IsZero() {
+		f.draft.first = now
 	}
-	return time.Since(f.since) < stillFor
+	if sum != f.draft.sum || f.draft.since.IsZero() {
+		f.draft.sum, f.draft.since = sum, now
+	}
+	return now.Sub(f.draft.since) < stillFor && now.Sub(f.draft.first) < restlessFor
 }
 
 // Reload reads the file at once, changed or not, and returns an error if it is missing, cannot be read or does not parse; the
@@ -262,6 +275,7 @@ func (f *File[T]) adopt(read trustFile) error {
 // fail notes that the file cannot be read.
 func (f *File[T]) fail(err error) error {
 	f.failure = err.Error()
+	f.draft = draft{}
 	err = fmt.Errorf("the last good content stays in force: %w", err)
 	f.refused.Store(&err)
 	return err
@@ -277,7 +291,7 @@ func (f *File[T]) remember(read trustFile) (news bool) {
 	f.failure = ""
 	f.seen, f.info = read.id, read.info
 	f.sum = sum
-	f.since = time.Time{}
+	f.draft = draft{}
 	f.settled = time.Since(read.id.changed()).Abs() > coarsestTick
 	return news
 }

@@ -99,8 +99,8 @@ func TestWatchedFileFollowsGoodChangesOnly(t *testing.T) {
 
 // wait is the time that a file has to stay as it is.
 func (w *watched) wait() {
-	if !w.since.IsZero() {
-		w.since = w.since.Add(-stillFor)
+	if !w.draft.since.IsZero() {
+		w.draft.since = w.draft.since.Add(-stillFor)
 	}
 }
 
@@ -111,12 +111,13 @@ func (w *watched) notYet(what string) {
 		w.poll(
 			func(*AuthorizedClients) { w.t.Errorf("%s: taken at first sight", what) },
 			func(err error) { w.t.Errorf("%s: refused at first sight: %v", what, err) })
-		if w.since.IsZero() {
+		if w.draft.since.IsZero() {
 			w.t.Errorf("%s: not seen", what)
 		}
-		w.since = time.Now().Add(time.Hour) // however long this machine takes for the next look
+		w.draft.since = time.Now().Add(time.Hour) // however long this machine takes for the next look
+		w.draft.first = w.draft.since
 	}
-	w.since = time.Now()
+	w.draft.since = time.Now()
 }
 
 // An editor that rewrites a file in place empties it first, and writes a long one in parts: nobody is thrown out for that, and
@@ -147,8 +148,40 @@ func TestFileThatIsMadeAnewAndStillEmptyShutsNobodyOut(t *testing.T) {
 	}
 	w.write("")
 	w.notYet("still empty")
+	w.write(alice[:20])
+	w.notYet("half of it")
 	w.write(alice)
 	w.look("written", 0, 0, 1)
+}
+
+// To remove somebody from a list that others go on writing to is to remove somebody.
+func TestFileThatIsNeverLeftAloneCountsAllTheSame(t *testing.T) {
+	t.Parallel()
+	alice, bob := fixedKey(t, Client, 1).String()+"\n", fixedKey(t, Client, 2).String()+"\n"
+	w := newWatched(t, alice+bob)
+	w.write(bob)
+	w.notYet("the first writing")
+	w.write(bob + "# and\n")
+	w.notYet("the second")
+	w.draft.first = time.Now().Add(-restlessFor)
+	w.write(bob + "# so on\n")
+	w.look("the third", 1, 0, 1)
+}
+
+// What was seen before the file was gone says nothing of the file that comes in its place.
+func TestDraftIsForgottenWithItsFile(t *testing.T) {
+	t.Parallel()
+	alice := fixedKey(t, Client, 1).String() + "\n"
+	w := newWatched(t, alice)
+	w.write("")
+	w.notYet("emptied")
+	w.wait()
+	if err := os.Rename(w.path, w.path+"~"); err != nil {
+		t.Fatal(err)
+	}
+	w.look("gone", 0, 1, 1)
+	w.write("")
+	w.notYet("made anew")
 }
 
 func TestFileThatReplacesTheOldOneIsInForceAtOnce(t *testing.T) {

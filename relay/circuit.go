@@ -80,6 +80,8 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.
 		c.answerNo(stream, unreachable())
 		return
 	}
+	s.circuitBegins() // and only then a look at the drain, which waits for all that it has not stopped
+	defer s.circuitEnds()
 	if s.draining.Load() {
 		c.answerNo(stream, goingAway())
 		return
@@ -101,8 +103,6 @@ func (c *conn) serveCircuit(ctx context.Context, stream wire.Stream, dial *wire.
 		c.answerNo(stream, refusal)
 		return
 	}
-	s.circuitBegins() // before the client knows: a drain waits for what it was told
-	defer s.circuitEnds()
 	if err := writeFrame(stream, &wire.DialReply{Circuit: id}); err != nil {
 		stream.Reset(wire.CodeCancelled)
 		far.Reset(wire.CodeCancelled)

@@ -10,12 +10,12 @@ import (
 )
 
 // RunWithoutLeaks runs a package's tests and ends the process, with a failure if they leave a goroutine behind: [goleak.VerifyTestMain],
-// with a minute instead of half a second for those that are about to end.
+// with five seconds instead of half a second for those that are about to end.
 func RunWithoutLeaks(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
 		err := goleak.Find()
-		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); {
+		for end := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(end); {
 			err = goleak.Find()
 		}
 		if err != nil {
