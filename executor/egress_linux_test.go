@@ -132,7 +132,7 @@ func TestRequestsFromInsideAnAllowList(t *testing.T) {
 		case c.denied == "" && len(said) > 0:
 			t.Errorf("%s: said %q, want nothing", c.name, said)
 		case c.denied != "" && (len(said) == 0 || !strings.HasPrefix(said[0], c.denied)):
-			t.Errorf("%s: said %q, want %q first", c.name, said, c.denied)
+			t.Errorf("%s: said %q, want %q first; printed %q, %+v", c.name, said, c.denied, printed, status)
 		}
 	}
 }

@@ -65,7 +65,8 @@ func (p *proxies) use(socket *os.File, n Network) (record *egress.Record, leave 
 		if err != nil {
 			return nil, nil, err
 		}
-		r = &records{all: make(map[*egress.Record]struct{})}
+		// Before it serves: the command runs already, and its first request may be all that is refused.
+		r = &records{all: map[*egress.Record]struct{}{record: {}}}
 		proxy, err := egress.New(egress.Options{
 			Rules: n.Rules, Permit: p.permit, Lookup: p.lookup, Decided: r.add, Room: p.roomOf(n.owner),
 		})
