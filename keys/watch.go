@@ -19,11 +19,10 @@ const (
 	// notifications would be quicker and miss network file systems, replaced folders and overflows.
 	pollInterval = 250 * time.Millisecond
 
-	// stillFor is how long a file that is written in place must have stayed as it is before that counts: an editor, or a shell's
-	// redirection, empties it first and may be held up then. The second look after the first sight decides, or a later one. Of
-	// one that is written again and again what is there counts after restlessFor: somebody may have been removed from it.
-	stillFor    = pollInterval * 3 / 2
-	restlessFor = stillFor + pollInterval
+	// stillFor is how long a file that is written in place is left to its writer before it counts: an editor, or a shell's
+	// redirection, empties it first and may be held up then. The second look after the first sight decides, whatever it
+	// finds: of a file that is written again and again too, somebody removed is out within a second.
+	stillFor = pollInterval * 3 / 2
 )
 
 // File is a trust file that is read again when it changes. Make one with [WatchFile] or [WatchOptionalFile]; the zero value
@@ -42,15 +41,8 @@ type File[T any] struct {
 	settled bool              // whether a later change is certain to show in the identity
 	sum     [sha256.Size]byte // of the content last read, good or bad
 	info    os.FileInfo       // of the last look, for [os.SameFile]; nil: there was no file
-	draft   draft
-	failure string // the error last reported while the file could not be read, else ""
-}
-
-// draft is a content that somebody may still be writing. The zero value is none.
-type draft struct {
-	sum   [sha256.Size]byte
-	since time.Time // it has been there
-	first time.Time // there was one, this or another
+	draft   time.Time         // when a content was first seen that somebody may still be writing; zero: there is none
+	failure string            // the error last reported while the file could not be read, else ""
 }
 
 // trustFile is one consistent reading of a file.
@@ -149,8 +141,8 @@ func (f *File[T]) Current() T {
 }
 
 // Run looks for changes four times a second until ctx is done, at once for the first time. A good change becomes the current
-// content, then onChange is called with it; one that was written in place has to stay the same for a moment first, and is in force
-// three quarters of a second after the last writing, or a second after the first if there is no end of it. A bad one is refused whole: the old content stays in force and onError is called,
+// content, then onChange is called with it; one that is written in place is left to its writer for a moment first, and what is there
+// then is in force three quarters of a second after the first writing at most. A bad one is refused whole: the old content stays in force and onError is called,
 // once for each change. A file that was removed or cannot be read counts as a bad change: to withdraw every key, empty the
 // file. Rewriting the same content is no change. Both functions are called from Run's goroutine, one at a time; either may be
 // nil.
@@ -221,14 +213,10 @@ func (f *File[T]) unfinished(read trustFile) bool {
 		return false
 	}
 	f.info = read.info
-	now := time.Now()
-	if f.draft.first.IsZero() {
-		f.draft.first = now
+	if f.draft.IsZero() {
+		f.draft = time.Now()
 	}
-	if sum != f.draft.sum || f.draft.since.IsZero() {
-		f.draft.sum, f.draft.since = sum, now
-	}
-	return now.Sub(f.draft.since) < stillFor && now.Sub(f.draft.first) < restlessFor
+	return time.Since(f.draft) < stillFor
 }
 
 // Reload reads the file at once, changed or not, and returns an error if it is missing, cannot be read or does not parse; the
@@ -275,7 +263,7 @@ func (f *File[T]) adopt(read trustFile) error {
 // fail notes that the file cannot be read.
 func (f *File[T]) fail(err error) error {
 	f.failure = err.Error()
-	f.draft = draft{}
+	f.draft = time.Time{}
 	err = fmt.Errorf("the last good content stays in force: %w", err)
 	f.refused.Store(&err)
 	return err
@@ -291,7 +279,7 @@ func (f *File[T]) remember(read trustFile) (news bool) {
 	f.failure = ""
 	f.seen, f.info = read.id, read.info
 	f.sum = sum
-	f.draft = draft{}
+	f.draft = time.Time{}
 	f.settled = time.Since(read.id.changed()).Abs() > coarsestTick
 	return news
 }

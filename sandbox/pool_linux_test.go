@@ -114,7 +114,9 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 		{
 			"placeholder made anew",
 			func(ws string) error {
-				return errors.Join(os.Remove(ws+"/.git"), os.Mkdir(ws+"/.git", 0o755), write(ws+"/.git/config", "mine"))
+				return again(func() error {
+					return errors.Join(os.RemoveAll(ws+"/.git"), os.Mkdir(ws+"/.git", 0o755), write(ws+"/.git/config", "mine"))
+				})
 			},
 			"grep -q mine .git/config || echo not seen; echo x 2>/dev/null > .git/config && echo written",
 		},
@@ -125,7 +127,9 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 		},
 		{
 			"placeholder turned into a file",
-			func(ws string) error { return errors.Join(os.Remove(ws+"/.git"), write(ws+"/.git", "gitdir: x")) },
+			func(ws string) error {
+				return again(func() error { return errors.Join(os.RemoveAll(ws+"/.git"), write(ws+"/.git", "gitdir: x")) })
+			},
 			"echo x 2>/dev/null > .git && echo written; rm -f .git 2>/dev/null && echo removed",
 		},
 		{
@@ -158,10 +162,7 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 				t.Error("the unchanged files were not served by a ready sandbox")
 			}
 			prepare(t, l, p)
-			l.pool.making.Lock() // which may be holding places
-			err := c.change(ws)
-			l.pool.making.Unlock()
-			if err != nil {
+			if err := c.change(ws); err != nil {
 				t.Fatal(err)
 			}
 			if out := runShell(t, l, p, c.script); out.stdout != "" {
@@ -172,10 +173,13 @@ func TestChangedFilesAreNeverServedFromBefore(t *testing.T) {
 }
 
 // removeAll removes a folder in which the next sandbox may be holding places.
-func removeAll(path string) error {
-	err := os.RemoveAll(path)
+func removeAll(path string) error { return again(func() error { return os.RemoveAll(path) }) }
+
+// again changes what the next sandbox may be changing too.
+func again(change func() error) error {
+	err := change()
 	for tries := 0; err != nil && tries < 1000; tries++ {
-		err = os.RemoveAll(path)
+		err = change()
 	}
 	return err
 }

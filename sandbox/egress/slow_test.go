@@ -32,32 +32,39 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { p.ending.Do(func() { close(p.done) }); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
+// memoryProxy is a proxy in a bubble for which all names are at 127.0.0.1, and whose connections to there are connect's. dial
+// connects to the proxy.
+func memoryProxy(t *testing.T, rules string, connect func() net.Conn, decided func(Decision)) (p *Proxy, dial func() net.Conn) {
+	t.Helper()
+	p, err := New(Options{
+		Rules: mustRules(t, rules), Permit: loopback, Decided: decided,
+		Lookup: func(context.Context, string) ([]netip.Addr, error) { return addrs("127.0.0.1"), nil },
+		Dial:   func(context.Context, string, string) (net.Conn, error) { return connect(), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+	serve(t, p, l)
+	return p, func() net.Conn {
+		near, far := net.Pipe()
+		l.conns <- far
+		t.Cleanup(func() { near.Close() })
+		return near
+	}
+}
+
 // inMemory runs f in a bubble with a proxy that allows a.example. dial connects to the
 // proxy; what the proxy dials arrives in hosts.
 func inMemory(t *testing.T, f func(t *testing.T, dial func() net.Conn, hosts chan net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		hosts := make(chan net.Conn, 1)
-		p, err := New(Options{
-			Rules:  mustRules(t, "a.example"),
-			Permit: loopback,
-			Lookup: func(context.Context, string) ([]netip.Addr, error) { return addrs("127.0.0.1"), nil },
-			Dial: func(context.Context, string, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				hosts <- far
-				return near, nil
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-		serve(t, p, l)
-		f(t, func() net.Conn {
+		p, dial := memoryProxy(t, "a.example", func() net.Conn {
 			near, far := net.Pipe()
-			l.conns <- far
-			t.Cleanup(func() { near.Close() })
+			hosts <- far
 			return near
-		}, hosts)
+		}, nil)
+		f(t, dial, hosts)
 		p.Close()
 	})
 }
@@ -72,34 +79,19 @@ func served(t *testing.T, rules string, h http.HandlerFunc, f func(t *testing.T,
 		var serving sync.WaitGroup
 		server := &http.Server{Handler: h}
 		serving.Go(func() { server.Serve(hosts) })
-		p, err := New(Options{
-			Rules: mustRules(t, rules), Permit: loopback,
-			Lookup: func(context.Context, string) ([]netip.Addr, error) { return addrs("127.0.0.1"), nil },
-			Dial: func(context.Context, string, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				hosts.conns <- far
-				mu.Lock()
-				defer mu.Unlock()
-				*dials++
-				return near, nil
-			},
-			Decided: func(d Decision) {
-				mu.Lock()
-				defer mu.Unlock()
-				*seen = append(*seen, d)
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
-		serve(t, p, l)
-		f(t, func() net.Conn {
+		p, dial := memoryProxy(t, rules, func() net.Conn {
 			near, far := net.Pipe()
-			l.conns <- far
-			t.Cleanup(func() { near.Close() })
+			hosts.conns <- far
+			mu.Lock()
+			defer mu.Unlock()
+			*dials++
 			return near
-		}, seen, dials)
+		}, func(d Decision) {
+			mu.Lock()
+			defer mu.Unlock()
+			*seen = append(*seen, d)
+		})
+		f(t, dial, seen, dials)
 		p.Close()
 		server.Close()
 		serving.Wait()
